@@ -1,0 +1,162 @@
+#include "drivers/env/real/real_env.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "drivers/base/check.hpp"
+
+namespace xblk::env {
+namespace {
+
+constexpr std::uint64_t kWakeToken = ~std::uint64_t{0};
+constexpr int kSpinsBeforeYield = 100;
+
+std::int64_t monotonic_ns(clockid_t clock) {
+  timespec t{};
+  ::clock_gettime(clock, &t);
+  return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
+}
+
+// The fourth field of /proc/loadavg: "runnable/total" scheduling entities at this moment.
+int runnable_threads() {
+  const int fd = ::open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  char text[128] = {};
+  const ssize_t got = ::read(fd, text, sizeof text - 1);
+  ::close(fd);
+  if (got <= 0) return 0;
+  const char* field = text;
+  for (int spaces = 0; spaces < 3 && field != nullptr; ++spaces) {
+    field = std::strchr(field, ' ');
+    if (field != nullptr) ++field;
+  }
+  return field == nullptr ? 0 : std::atoi(field);
+}
+
+template <class TryLock, class Lock>
+void lock_timed(platform::LockWait& wait, TryLock try_lock, Lock lock) {
+  if (try_lock()) return;
+  const std::int64_t start = monotonic_ns(CLOCK_MONOTONIC);
+  lock();
+  wait.wait_ns += static_cast<std::uint64_t>(monotonic_ns(CLOCK_MONOTONIC) - start);
+  ++wait.contended;
+}
+
+}  // namespace
+
+Instant RealEnv::now() const { return Instant(monotonic_ns(CLOCK_MONOTONIC)); }
+
+bool RealEnv::cpus_oversubscribed() const {
+  const std::int64_t current_ns = monotonic_ns(CLOCK_MONOTONIC);
+  std::int64_t checked = checked_ns_.load(std::memory_order_relaxed);
+  if (current_ns - checked > millis(1).value() &&
+      checked_ns_.compare_exchange_strong(checked, current_ns, std::memory_order_relaxed)) {
+    oversubscribed_.store(runnable_threads() > ::get_nprocs(), std::memory_order_relaxed);
+  }
+  return oversubscribed_.load(std::memory_order_relaxed);
+}
+
+void RealEnv::relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+Nanos RealEnv::thread_cpu() const { return Nanos(monotonic_ns(CLOCK_THREAD_CPUTIME_ID)); }
+
+void RealEnv::Mutex::lock(platform::LockWait& wait) {
+  lock_timed(wait, [this] { return mutex_.try_lock(); }, [this] { mutex_.lock(); });
+}
+
+void RealEnv::RwLock::lock(platform::LockWait& wait) {
+  lock_timed(wait, [this] { return mutex_.try_lock(); }, [this] { mutex_.lock(); });
+}
+
+void RealEnv::RwLock::lock_shared(platform::LockWait& wait) {
+  lock_timed(wait, [this] { return mutex_.try_lock_shared(); }, [this] { mutex_.lock_shared(); });
+}
+
+void RealEnv::SpinLock::lock(platform::LockWait& wait) {
+  lock_timed(wait, [this] { return try_lock(); },
+             [this] {
+               for (int spins = 0; !try_lock(); ++spins) {
+                 if (spins >= kSpinsBeforeYield) ::sched_yield();
+               }
+             });
+}
+
+void RealEnv::Signal::raise() {
+  {
+    const std::lock_guard guard(mutex_);
+    raised_ = true;
+  }
+  condition_.notify_one();
+}
+
+bool RealEnv::Signal::wait_until(Instant deadline) {
+  std::unique_lock guard(mutex_);
+  const auto raised = [this] { return raised_; };
+  if (deadline == Instant::never()) {
+    condition_.wait(guard, raised);
+  } else {
+    const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline.ns())};
+    if (!condition_.wait_until(guard, until, raised)) return false;
+  }
+  raised_ = false;
+  return true;
+}
+
+RealEnv::WaitSet::WaitSet(RealEnv& env) : env_(env) {
+  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+  XBLK_CHECK(epoll_ >= 0, "a process needs one epoll descriptor per worker; raise the limit of open files");
+  auto bell = RealDoorbell::create();
+  XBLK_CHECK(bell.has_value(), "a process needs one eventfd per worker; raise the limit of open files");
+  wake_ = std::move(*bell);
+  XBLK_CHECK(add(wake_.waitable(), kWakeToken).has_value(), "an eventfd can always be polled");
+}
+
+RealEnv::WaitSet::~WaitSet() { ::close(epoll_); }
+
+Status RealEnv::WaitSet::add(Waitable source, std::uint64_t token) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = token;
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, source, &event) != 0) return fail_errno("epoll_ctl");
+  return {};
+}
+
+void RealEnv::WaitSet::remove(Waitable source) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, source, nullptr); }
+
+void RealEnv::WaitSet::wait(Instant deadline, std::vector<std::uint64_t>& ready) {
+  timespec timeout{};
+  timespec* limit = nullptr;
+  if (deadline != Instant::never()) {
+    const std::int64_t left_ns = std::max<std::int64_t>(0, (deadline - env_.now()).value());
+    timeout = {left_ns / 1'000'000'000, left_ns % 1'000'000'000};
+    limit = &timeout;
+  }
+  std::array<epoll_event, 64> events;
+  const int n = ::epoll_pwait2(epoll_, events.data(), static_cast<int>(events.size()), limit, nullptr);
+  for (int i = 0; i < n; ++i) {
+    const std::uint64_t token = events[static_cast<std::size_t>(i)].data.u64;
+    if (token == kWakeToken) {
+      wake_.consume();
+    } else {
+      ready.push_back(token);
+    }
+  }
+}
+
+void RealEnv::WaitSet::wake() { wake_.ring(); }
+
+}  // namespace xblk::env
