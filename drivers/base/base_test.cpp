@@ -15,9 +15,13 @@ namespace xblk {
 namespace {
 
 template <class A, class B>
-concept CanAdd = requires(A a, B b) { a + b; };
+concept CanAdd = requires(A a, B b) {
+  a + b;
+};
 template <class A, class B>
-concept CanCompare = requires(A a, B b) { a == b; };
+concept CanCompare = requires(A a, B b) {
+  a == b;
+};
 
 TEST(Units, QuantitiesAddAndIdentifiersOnlyCompare) {
   EXPECT_EQ(to_bytes(Sectors(3) + Sectors(5)), Bytes(4096));
@@ -76,7 +80,11 @@ TEST_F(StatisticsFileTest, ReaderSeesWhatTheWriterCounted) {
 }
 
 TEST_F(StatisticsFileTest, TruncatedForeignAndLyingFilesAreRefusedWithTheirName) {
-  { auto file = StatisticsFile::create(path_, End::front, 1, 1, 2); ASSERT_TRUE(file); file->header().queues = 2; }
+  {
+    auto file = StatisticsFile::create(path_, End::front, 1, 1, 2);
+    ASSERT_TRUE(file);
+    file->header().queues = 2;
+  }
   std::filesystem::resize_file(path_, 300);
   auto truncated = read_statistics(path_);
   ASSERT_FALSE(truncated);

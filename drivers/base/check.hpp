@@ -14,6 +14,6 @@ namespace xblk {
 
 }  // namespace xblk
 
-#define XBLK_CHECK(condition, why) \
+#define XBLK_CHECK(condition, why)                                          \
   (__builtin_expect(static_cast<bool>(condition), 1) ? static_cast<void>(0) \
                                                      : ::xblk::check_failed(#condition, __FILE__, __LINE__, why))

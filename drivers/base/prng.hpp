@@ -31,7 +31,8 @@ class Prng {
     return result;
   }
 
-  // Uniform in [0, bound); bound > 0. Lemire's multiply-shift, whose bias at 64 bits is below 2^-32 for bounds below 2^32.
+  // Uniform in [0, bound); bound > 0. Lemire's multiply-shift, whose bias at 64 bits is below 2^-32 for bounds below
+  // 2^32.
   constexpr std::uint64_t below(std::uint64_t bound) {
     return static_cast<std::uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
   }

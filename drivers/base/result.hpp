@@ -21,7 +21,9 @@ template <class T>
 using Result = tl::expected<T, Error>;
 using Status = Result<void>;
 
-inline tl::unexpected<Error> fail(int code, std::string message) { return tl::unexpected<Error>({code, std::move(message)}); }
+inline tl::unexpected<Error> fail(int code, std::string message) {
+  return tl::unexpected<Error>({code, std::move(message)});
+}
 
 // `what` names the call and its object; the text of errno is appended.
 inline tl::unexpected<Error> fail_errno(std::string what) {

@@ -15,7 +15,9 @@
 namespace xblk {
 namespace {
 
-std::size_t file_size(std::uint32_t queues) { return sizeof(StatisticsHeader) + queues * sizeof(QueueCounters); }
+std::size_t file_size(std::uint32_t queues) {
+  return sizeof(StatisticsHeader) + queues * sizeof(QueueCounters);
+}
 
 void initialise(void* mapping, End end, std::uint32_t domid, std::uint32_t devid, std::uint32_t queues_max) {
   auto* header = new (mapping) StatisticsHeader;
@@ -96,7 +98,9 @@ StatisticsFile& StatisticsFile::operator=(StatisticsFile&& other) noexcept {
   return *this;
 }
 
-StatisticsFile::~StatisticsFile() { release(); }
+StatisticsFile::~StatisticsFile() {
+  release();
+}
 
 std::uint64_t StatisticsSample::total(Counter c) const {
   std::uint64_t sum = 0;
@@ -143,7 +147,8 @@ Result<StatisticsSample> read_statistics(const std::string& path) {
   for (std::uint32_t q = 0; q < queues; ++q) {
     const std::byte* from = content.data() + sizeof(StatisticsHeader) + q * sizeof(QueueCounters);
     std::memcpy(sample.queues[q].counters.data(), from, sizeof sample.queues[q].counters);
-    std::memcpy(sample.queues[q].gauges.data(), from + sizeof sample.queues[q].counters, sizeof sample.queues[q].gauges);
+    std::memcpy(sample.queues[q].gauges.data(), from + sizeof sample.queues[q].counters,
+                sizeof sample.queues[q].gauges);
   }
   return sample;
 }

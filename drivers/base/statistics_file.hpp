@@ -4,7 +4,8 @@
 //   offset 0    StatisticsHeader (256 bytes)
 //   offset 256  QueueCounters[queues]  (counters then gauges, all u64, native byte order)
 //
-// The header's `generation` changes at each (re)connect: a reader that sees another generation discards its base sample.
+// The header's `generation` changes at each (re)connect: a reader that sees another generation discards its base
+// sample.
 #pragma once
 
 #include <array>
@@ -28,12 +29,12 @@ enum class End : std::uint32_t { front = 1, back = 2 };
 struct alignas(64) StatisticsHeader {
   std::uint64_t magic = 0;
   std::uint32_t version = 0;
-  std::uint32_t end = 0;       // End
+  std::uint32_t end = 0;  // End
   std::uint32_t queues_max = 0;
   std::uint32_t counter_count = 0;
   std::uint32_t gauge_count = 0;
-  std::uint32_t domid = 0;     // the frontend's domain
-  std::uint32_t devid = 0;     // virtual-device number
+  std::uint32_t domid = 0;  // the frontend's domain
+  std::uint32_t devid = 0;  // virtual-device number
   std::uint32_t writer_pid = 0;
   std::atomic<std::uint32_t> queues{0};      // negotiated; 0 while not connected
   std::atomic<std::uint32_t> generation{0};  // number of connects so far

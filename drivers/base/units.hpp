@@ -30,8 +30,14 @@ class Quantity {
   constexpr explicit Quantity(Rep value) : value_(value) {}
   [[nodiscard]] constexpr Rep value() const { return value_; }
   friend constexpr auto operator<=>(Quantity, Quantity) = default;
-  constexpr Quantity& operator+=(Quantity o) { value_ += o.value_; return *this; }
-  constexpr Quantity& operator-=(Quantity o) { value_ -= o.value_; return *this; }
+  constexpr Quantity& operator+=(Quantity o) {
+    value_ += o.value_;
+    return *this;
+  }
+  constexpr Quantity& operator-=(Quantity o) {
+    value_ -= o.value_;
+    return *this;
+  }
   friend constexpr Quantity operator+(Quantity a, Quantity b) { return Quantity(a.value_ + b.value_); }
   friend constexpr Quantity operator-(Quantity a, Quantity b) { return Quantity(a.value_ - b.value_); }
   friend constexpr Quantity operator*(Quantity a, Rep k) { return Quantity(a.value_ * k); }
@@ -41,16 +47,16 @@ class Quantity {
   Rep value_{};
 };
 
-using DomId = Id<struct DomIdTag, std::uint16_t>;            // Xen domain number; 0 is the control domain
-using GrantRef = Id<struct GrantRefTag, std::uint32_t>;      // index into the granting domain's grant table
-using EventPort = Id<struct EventPortTag, std::uint32_t>;    // event-channel port, local to one domain; 0 is never valid
-using FrameNumber = Id<struct FrameTag, std::uint32_t>;      // page index inside one domain's memory
-using MapHandle = Id<struct MapHandleTag, std::uint32_t>;    // maptrack handle of one mapping
+using DomId = Id<struct DomIdTag, std::uint16_t>;          // Xen domain number; 0 is the control domain
+using GrantRef = Id<struct GrantRefTag, std::uint32_t>;    // index into the granting domain's grant table
+using EventPort = Id<struct EventPortTag, std::uint32_t>;  // event-channel port, local to one domain; 0 is never valid
+using FrameNumber = Id<struct FrameTag, std::uint32_t>;    // page index inside one domain's memory
+using MapHandle = Id<struct MapHandleTag, std::uint32_t>;  // maptrack handle of one mapping
 using QueueIndex = Id<struct QueueIndexTag, std::uint16_t>;  // ring number inside one vbd
 
 using Sectors = Quantity<struct SectorsTag, std::uint64_t>;  // always of 512 bytes, whatever the device's sector-size
 using Bytes = Quantity<struct BytesTag, std::uint64_t>;
-using Nanos = Quantity<struct NanosTag, std::int64_t>;       // a duration
+using Nanos = Quantity<struct NanosTag, std::int64_t>;  // a duration
 
 // A point on an Env's clock. Only differences mean anything.
 class Instant {
@@ -72,10 +78,18 @@ inline constexpr std::size_t kPageSize = 4096;   // XEN_PAGE_SIZE, on every arch
 inline constexpr std::size_t kSectorSize = 512;  // blkif.h: all units on the wire are 512 bytes
 inline constexpr std::uint32_t kSectorsPerPage = kPageSize / kSectorSize;
 
-constexpr Bytes to_bytes(Sectors s) { return Bytes(s.value() * kSectorSize); }
-constexpr Nanos micros(std::int64_t us) { return Nanos(us * 1000); }
-constexpr Nanos millis(std::int64_t ms) { return Nanos(ms * 1000 * 1000); }
-constexpr Nanos seconds(std::int64_t s) { return Nanos(s * 1000 * 1000 * 1000); }
+constexpr Bytes to_bytes(Sectors s) {
+  return Bytes(s.value() * kSectorSize);
+}
+constexpr Nanos micros(std::int64_t us) {
+  return Nanos(us * 1000);
+}
+constexpr Nanos millis(std::int64_t ms) {
+  return Nanos(ms * 1000 * 1000);
+}
+constexpr Nanos seconds(std::int64_t s) {
+  return Nanos(s * 1000 * 1000 * 1000);
+}
 
 }  // namespace xblk
 

@@ -4,7 +4,8 @@
 // instead: a release store pairs with an acquire load *on the same index*, which orders exactly the same accesses, is
 // free on x86, and is a form that ThreadSanitizer understands (it does not model stand-alone fences).
 // The one place where release/acquire is not enough is "publish my index, then read yours" (hold-off in ring.h): a
-// store followed by a load of another location. There both ends use sequentially consistent accesses (`publish_and_load`).
+// store followed by a load of another location. There both ends use sequentially consistent accesses
+// (`publish_and_load`).
 #pragma once
 
 #include <atomic>
@@ -54,7 +55,8 @@ inline void copy_from_shared(void* to, const void* from, std::size_t size) {
     out += sizeof word;
     size -= sizeof word;
   }
-  for (; size > 0; --size) *out++ = static_cast<std::byte>(__atomic_load_n(reinterpret_cast<const unsigned char*>(in++), __ATOMIC_RELAXED));
+  for (; size > 0; --size)
+    *out++ = static_cast<std::byte>(__atomic_load_n(reinterpret_cast<const unsigned char*>(in++), __ATOMIC_RELAXED));
 }
 
 // The writing counterpart: a peer that reads too early gets torn words, never a compiler-invented intermediate value.
@@ -69,7 +71,8 @@ inline void copy_to_shared(void* to, const void* from, std::size_t size) {
     out += sizeof word;
     size -= sizeof word;
   }
-  for (; size > 0; --size) __atomic_store_n(reinterpret_cast<unsigned char*>(out++), static_cast<unsigned char>(*in++), __ATOMIC_RELAXED);
+  for (; size > 0; --size)
+    __atomic_store_n(reinterpret_cast<unsigned char*>(out++), static_cast<unsigned char>(*in++), __ATOMIC_RELAXED);
 }
 
 }  // namespace xblk::platform

@@ -39,7 +39,8 @@ concept Signal = requires(E e, Instant deadline) {
 
 // One wait for many sources: event channels, store queues, key-store watches. A waitable is level-triggered.
 template <class W, class Waitable>
-concept WaitSet = requires(W w, Waitable source, std::uint64_t token, Instant deadline, std::vector<std::uint64_t>& ready) {
+concept WaitSet = requires(W w, Waitable source, std::uint64_t token, Instant deadline,
+                           std::vector<std::uint64_t>& ready) {
   { w.add(source, token) } -> std::same_as<Status>;
   w.remove(source);
   w.wait(deadline, ready);  // appends the tokens of ready sources; returns at the deadline with none
@@ -48,28 +49,27 @@ concept WaitSet = requires(W w, Waitable source, std::uint64_t token, Instant de
 
 template <class E>
 concept Env = Lockable<typename E::Mutex> && Signal<typename E::Signal> &&
-              WaitSet<typename E::WaitSet, typename E::Waitable> &&
-              requires(E& env, const E& cenv) {
-                { cenv.now() } -> std::same_as<Instant>;
-                requires std::constructible_from<typename E::Mutex, E&>;
-                requires std::constructible_from<typename E::Signal, E&>;
-                requires std::constructible_from<typename E::WaitSet, E&>;
-                // True when spinning would take a CPU that another runnable thread needs: polling must yield.
-                { cenv.cpus_oversubscribed() } -> std::same_as<bool>;
-                env.relax();  // one turn of a polling loop
-                { cenv.thread_cpu() } -> std::same_as<Nanos>;
-              };
+    WaitSet<typename E::WaitSet, typename E::Waitable> && requires(E& env, const E& cenv) {
+  { cenv.now() } -> std::same_as<Instant>;
+  requires std::constructible_from<typename E::Mutex, E&>;
+  requires std::constructible_from<typename E::Signal, E&>;
+  requires std::constructible_from<typename E::WaitSet, E&>;
+  // True when spinning would take a CPU that another runnable thread needs: polling must yield.
+  { cenv.cpus_oversubscribed() } -> std::same_as<bool>;
+  env.relax();  // one turn of a polling loop
+  { cenv.thread_cpu() } -> std::same_as<Nanos>;
+};
 
 // ---- Hypervisor: events, grants ------------------------------------------------------------------------------------
 
 template <class H>
 concept EventChannels = requires(H& h, DomId remote, EventPort port) {
-  { h.notify(port) };           // event to the other end; never blocks
+  {h.notify(port)};                           // event to the other end; never blocks
   { h.consume(port) } -> std::same_as<bool>;  // clears pending; false: nothing was pending
-  { h.mask(port) };             // no wake-ups; events stay pending
-  { h.unmask(port) };           // a pending event makes the waitable ready at once
-  { h.waitable(port) };         // ready while pending and not masked
-  { h.close_port(port) };
+  {h.mask(port)};                             // no wake-ups; events stay pending
+  {h.unmask(port)};                           // a pending event makes the waitable ready at once
+  {h.waitable(port)};                         // ready while pending and not masked
+  {h.close_port(port)};
 };
 
 // The control-domain side of grants: map, unmap, copy pages that `peer` granted to us. Per-operation status, no
@@ -77,24 +77,24 @@ concept EventChannels = requires(H& h, DomId remote, EventPort port) {
 template <class H>
 concept GrantMapper = requires(H& h, DomId peer, std::span<MapOp> maps, std::span<UnmapOp> unmaps,
                                std::span<CopyOp> copies, LockWait& wait) {
-  { h.map(peer, maps, wait) };
-  { h.unmap(unmaps, wait) };
-  { h.copy(peer, copies, wait) };
+  {h.map(peer, maps, wait)};
+  {h.unmap(unmaps, wait)};
+  {h.copy(peer, copies, wait)};
 };
 
 // Multi-page contiguous mapping, for rings: all pages or none.
 template <class H>
 concept RingMapper = requires(H& h, DomId peer, std::span<const GrantRef> grefs, std::byte* address) {
   { h.map_contiguous(peer, grefs) } -> std::same_as<Result<std::byte*>>;
-  { h.unmap_contiguous(address, std::uint32_t{}) };
+  {h.unmap_contiguous(address, std::uint32_t{})};
 };
 
 // The guest side of grants: own pages, granted to `peer` and taken back.
 template <class H>
-concept GrantIssuer = requires(H& h, DomId peer, std::uint32_t pages, PageBlock block, FrameNumber frame,
-                               GrantRef gref, Access access, const std::byte* address) {
+concept GrantIssuer = requires(H& h, DomId peer, std::uint32_t pages, PageBlock block, FrameNumber frame, GrantRef gref,
+                               Access access, const std::byte* address) {
   { h.allocate_pages(peer, pages) } -> std::same_as<Result<PageBlock>>;
-  { h.free_pages(block) };
+  {h.free_pages(block)};
   { h.frame_of(address) } -> std::same_as<std::optional<FrameNumber>>;  // nullopt: not grantable memory
   { h.grant(peer, frame, access) } -> std::same_as<Result<GrantRef>>;   // ENOSPC: grant table full
   // False while the peer still holds a mapping (GTF_reading/GTF_writing): the page must not be reused (XSA-396).
@@ -103,9 +103,9 @@ concept GrantIssuer = requires(H& h, DomId peer, std::uint32_t pages, PageBlock 
 
 template <class H>
 concept BackHypervisor = EventChannels<H> && GrantMapper<H> && RingMapper<H> &&
-                         requires(H& h, DomId peer, EventPort remote) {
-                           { h.bind_interdomain(peer, remote) } -> std::same_as<Result<EventPort>>;
-                         };
+    requires(H& h, DomId peer, EventPort remote) {
+  { h.bind_interdomain(peer, remote) } -> std::same_as<Result<EventPort>>;
+};
 
 template <class H>
 concept FrontHypervisor = EventChannels<H> && GrantIssuer<H> && requires(H& h, const H& ch, DomId remote) {
@@ -119,19 +119,22 @@ template <class K>
 concept KeyStore = requires(K& k, const std::string& path, const std::string& value) {
   { k.read(path) } -> std::same_as<Result<std::string>>;  // ENOENT when absent
   { k.write(path, value) } -> std::same_as<Status>;
-  { k.remove(path) } -> std::same_as<Status>;             // absent is no error
+  { k.remove(path) } -> std::same_as<Status>;  // absent is no error
   { k.list(path) } -> std::same_as<Result<std::vector<std::string>>>;
   { k.read_tree(path) } -> std::same_as<Result<std::map<std::string, std::string>>>;
   { k.watch(path, value) } -> std::same_as<Status>;
   { k.unwatch(path, value) } -> std::same_as<Status>;
-  { k.transaction([](K&) -> Status { return {}; }) } -> std::same_as<Status>;
+  {
+    k.transaction([](K&) -> Status { return {}; })
+    } -> std::same_as<Status>;
   k.poll_watch();  // std::optional<WatchEvent{path, token}>
 };
 
-// ---- Platform --------------------------------------------------------------------------------------------------------
+// ---- Platform
+// --------------------------------------------------------------------------------------------------------
 
 template <class P>
 concept Platform = Env<typename P::Env> && FrontHypervisor<typename P::Front> && BackHypervisor<typename P::Back> &&
-                   KeyStore<typename P::Keys>;
+    KeyStore<typename P::Keys>;
 
 }  // namespace xblk::platform

@@ -16,7 +16,7 @@ enum class GrantStatus : std::int16_t {
   bad_domain = -2,
   bad_gntref = -3,
   bad_handle = -4,
-  no_device_space = -7,    // out of mapping capacity (maptrack, vm.max_map_count)
+  no_device_space = -7,  // out of mapping capacity (maptrack, vm.max_map_count)
   permission_denied = -8,
   bad_page = -9,
   bad_copy_arg = -10,

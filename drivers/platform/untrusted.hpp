@@ -1,7 +1,8 @@
 // Untrusted<T>: a value that lives in memory which a hostile peer can rewrite at any moment.
 //
 // It cannot be read, compared or copied by accident. `fetch()` is the one way out: one copy, each byte read once
-// (XSA-155), into private memory, where validation means something. After that the shared bytes are never looked at again.
+// (XSA-155), into private memory, where validation means something. After that the shared bytes are never looked at
+// again.
 #pragma once
 
 #include <type_traits>

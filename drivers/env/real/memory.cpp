@@ -61,7 +61,9 @@ Result<std::byte*> RealMemory::map(FrameNumber first, std::uint32_t count, platf
   return static_cast<std::byte*>(address);
 }
 
-void RealMemory::unmap(std::byte* address, std::uint32_t count) { ::munmap(address, count * kPageSize); }
+void RealMemory::unmap(std::byte* address, std::uint32_t count) {
+  ::munmap(address, count * kPageSize);
+}
 
 Result<RealDoorbell> RealDoorbell::create() {
   const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -32,8 +32,8 @@ class RealMemory {
   [[nodiscard]] std::uint32_t pages() const { return pages_; }
   [[nodiscard]] int fd() const { return fd_; }
 
-  // A new mapping of `count` pages from `first`, populated so that the page-table entry exists: its unmap is then a real
-  // TLB flush, sent as an IPI to every CPU that runs another thread of this process.
+  // A new mapping of `count` pages from `first`, populated so that the page-table entry exists: its unmap is then a
+  // real TLB flush, sent as an IPI to every CPU that runs another thread of this process.
   [[nodiscard]] Result<std::byte*> map(FrameNumber first, std::uint32_t count, platform::Access access) const;
   static void unmap(std::byte* address, std::uint32_t count);
 

@@ -54,7 +54,9 @@ void lock_timed(platform::LockWait& wait, TryLock try_lock, Lock lock) {
 
 }  // namespace
 
-Instant RealEnv::now() const { return Instant(monotonic_ns(CLOCK_MONOTONIC)); }
+Instant RealEnv::now() const {
+  return Instant(monotonic_ns(CLOCK_MONOTONIC));
+}
 
 bool RealEnv::cpus_oversubscribed() const {
   const std::int64_t current_ns = monotonic_ns(CLOCK_MONOTONIC);
@@ -72,27 +74,33 @@ void RealEnv::relax() {
 #endif
 }
 
-Nanos RealEnv::thread_cpu() const { return Nanos(monotonic_ns(CLOCK_THREAD_CPUTIME_ID)); }
+Nanos RealEnv::thread_cpu() const {
+  return Nanos(monotonic_ns(CLOCK_THREAD_CPUTIME_ID));
+}
 
 void RealEnv::Mutex::lock(platform::LockWait& wait) {
-  lock_timed(wait, [this] { return mutex_.try_lock(); }, [this] { mutex_.lock(); });
+  lock_timed(
+      wait, [this] { return mutex_.try_lock(); }, [this] { mutex_.lock(); });
 }
 
 void RealEnv::RwLock::lock(platform::LockWait& wait) {
-  lock_timed(wait, [this] { return mutex_.try_lock(); }, [this] { mutex_.lock(); });
+  lock_timed(
+      wait, [this] { return mutex_.try_lock(); }, [this] { mutex_.lock(); });
 }
 
 void RealEnv::RwLock::lock_shared(platform::LockWait& wait) {
-  lock_timed(wait, [this] { return mutex_.try_lock_shared(); }, [this] { mutex_.lock_shared(); });
+  lock_timed(
+      wait, [this] { return mutex_.try_lock_shared(); }, [this] { mutex_.lock_shared(); });
 }
 
 void RealEnv::SpinLock::lock(platform::LockWait& wait) {
-  lock_timed(wait, [this] { return try_lock(); },
-             [this] {
-               for (int spins = 0; !try_lock(); ++spins) {
-                 if (spins >= kSpinsBeforeYield) ::sched_yield();
-               }
-             });
+  lock_timed(
+      wait, [this] { return try_lock(); },
+      [this] {
+        for (int spins = 0; !try_lock(); ++spins) {
+          if (spins >= kSpinsBeforeYield) ::sched_yield();
+        }
+      });
 }
 
 void RealEnv::Signal::raise() {
@@ -125,7 +133,9 @@ RealEnv::WaitSet::WaitSet(RealEnv& env) : env_(env) {
   XBLK_CHECK(add(wake_.waitable(), kWakeToken).has_value(), "an eventfd can always be polled");
 }
 
-RealEnv::WaitSet::~WaitSet() { ::close(epoll_); }
+RealEnv::WaitSet::~WaitSet() {
+  ::close(epoll_);
+}
 
 Status RealEnv::WaitSet::add(Waitable source, std::uint64_t token) {
   epoll_event event{};
@@ -135,7 +145,9 @@ Status RealEnv::WaitSet::add(Waitable source, std::uint64_t token) {
   return {};
 }
 
-void RealEnv::WaitSet::remove(Waitable source) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, source, nullptr); }
+void RealEnv::WaitSet::remove(Waitable source) {
+  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, source, nullptr);
+}
 
 void RealEnv::WaitSet::wait(Instant deadline, std::vector<std::uint64_t>& ready) {
   timespec timeout{};
@@ -157,6 +169,8 @@ void RealEnv::WaitSet::wait(Instant deadline, std::vector<std::uint64_t>& ready)
   }
 }
 
-void RealEnv::WaitSet::wake() { wake_.ring(); }
+void RealEnv::WaitSet::wake() {
+  wake_.ring();
+}
 
 }  // namespace xblk::env

@@ -1,8 +1,8 @@
 #include "drivers/env/real/real_env.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <thread>
