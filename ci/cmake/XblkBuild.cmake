@@ -89,7 +89,9 @@ endfunction()
 
 # xblk_fuzzer(NAME SOURCES a_fuzz.cpp ... [DEPS target ...] CORPUS dir): built in the fuzz preset only.
 # ctest runs the kept corpus and then fuzzes for XBLK_FUZZ_SECONDS.
+# Target `fuzzers` builds them all and what they need, nothing else.
 set(XBLK_FUZZ_SECONDS 10 CACHE STRING "Seconds each fuzzer runs under ctest")
+add_custom_target(fuzzers)
 function(xblk_fuzzer name)
   cmake_parse_arguments(A "" "CORPUS" "SOURCES;DEPS" ${ARGN})
   if(NOT XBLK_FUZZ)
@@ -98,6 +100,7 @@ function(xblk_fuzzer name)
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE xblk_flags ${A_DEPS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzzers ${name})
   set(found ${CMAKE_CURRENT_BINARY_DIR}/${name}.found)
   file(MAKE_DIRECTORY ${found})
   add_test(NAME ${name} COMMAND ${name} -max_total_time=${XBLK_FUZZ_SECONDS} -print_final_stats=1 ${found} ${A_CORPUS})
