@@ -94,8 +94,11 @@ Result<FrontendOffer> parse_frontend_keys(const KeyMap& keys, const BackendLimit
   const auto queues = reader.u32(keys::kNumQueues, 1, 1, limits.queues_max);
   if (auto status = reader.status(); !status) return tl::make_unexpected(status.error());
 
-  const std::string top_level(keys::kRingRef);
-  if (queues > 1 && keys.contains(top_level)) return stale(top_level, std::string(keys::kNumQueues));
+  // blkif.h: with several queues the top-level keys must not exist. If they do, they may as well be those of a
+  // one-queue frontend that did not delete its predecessor's multi-queue-num-queues.
+  for (const auto& key : {std::string(keys::kRingRef), keys::ring_ref_key(0, 2), std::string(keys::kEventChannel)}) {
+    if (queues > 1 && keys.contains(key)) return stale(key, std::string(keys::kNumQueues));
+  }
   Seen seen;
   for (std::uint32_t i = 0; i < queues; ++i) {
     const std::string prefix = queues == 1 ? "" : keys::queue_prefix(i);
