@@ -61,6 +61,25 @@ Result<std::byte*> RealMemory::map(FrameNumber first, std::uint32_t count, platf
   return static_cast<std::byte*>(address);
 }
 
+Result<std::byte*> RealMemory::map_scattered(std::span<const FrameNumber> frames, platform::Access access) const {
+  // Reserve the window first, so that each page lands at a place that is ours to overwrite.
+  const std::size_t size = frames.size() * kPageSize;
+  void* reserved = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return fail_errno(fmt::format("reserve a window of {} pages", frames.size()));
+  auto* window = static_cast<std::byte*>(reserved);
+  const int protection = access == platform::Access::read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const void* mapped = ::mmap(window + i * kPageSize, kPageSize, protection, MAP_SHARED | MAP_POPULATE | MAP_FIXED,
+                                fd_, static_cast<off_t>(frames[i].value()) * static_cast<off_t>(kPageSize));
+    if (mapped == MAP_FAILED) {
+      auto error = fail_errno(fmt::format("map {} guest pages (vm.max_map_count limits the number)", frames.size()));
+      ::munmap(window, size);
+      return error;
+    }
+  }
+  return window;
+}
+
 void RealMemory::unmap(std::byte* address, std::uint32_t count) {
   ::munmap(address, count * kPageSize);
 }

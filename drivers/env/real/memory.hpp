@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -35,6 +36,8 @@ class RealMemory {
   // A new mapping of `count` pages from `first`, populated so that the page-table entry exists: its unmap is then a
   // real TLB flush, sent as an IPI to every CPU that runs another thread of this process.
   [[nodiscard]] Result<std::byte*> map(FrameNumber first, std::uint32_t count, platform::Access access) const;
+  // The same for frames in any order: one contiguous window, as a ring of several pages needs.
+  [[nodiscard]] Result<std::byte*> map_scattered(std::span<const FrameNumber> frames, platform::Access access) const;
   static void unmap(std::byte* address, std::uint32_t count);
 
  private:
