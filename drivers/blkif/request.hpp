@@ -43,8 +43,8 @@ struct Request {
   std::uint16_t segment_count = 0;
   Sectors sector{};
   Sectors discard_sectors{};
-  // Only the one that `indirect` names is set, and of it only the first segment_count or indirect_page_count
-  // entries: clearing the rest would cost more than parsing a 4 KiB read.
+  // Only the one that `indirect` names means anything, and of it only the first segment_count or indirect_page_count
+  // entries; the rest is not cleared, which would cost as much as parsing a 4 KiB read.
   union {
     std::array<Segment, kDirectSegmentsMax> segments;
     std::array<GrantRef, kIndirectPagesMax> indirect_grefs;
