@@ -54,8 +54,9 @@ inline constexpr std::string_view kProtocol = "protocol";                 // ABI
 // Of xblk, in each end's directory.
 inline constexpr std::string_view kPolicyDirectory = "xblk-policy";            // xblk-policy/<name>: see policy.hpp
 inline constexpr std::string_view kPolicyReconnect = "xblk-policy/reconnect";  // any write: reconnect, policies anew
-inline constexpr std::string_view kNegotiatedDirectory = "xblk-negotiated";    // xblk-negotiated/<name of the policy>: the result
-inline constexpr std::string_view kStatistics = "xblk-statistics";             // path of the statistics file
+inline constexpr std::string_view kNegotiatedDirectory =
+    "xblk-negotiated";                                              // xblk-negotiated/<name of the policy>: the result
+inline constexpr std::string_view kStatistics = "xblk-statistics";  // path of the statistics file
 
 // "xblk-policy/queues", "xblk-negotiated/queues".
 std::string policy_key(std::string_view name);
