@@ -1,0 +1,39 @@
+// Puts back what a journal says was there before.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "agent/toggle/journal.hpp"
+#include "agent/toggle/key_access.hpp"
+
+namespace xblk::toggle {
+
+struct Restored {
+  std::size_t restored = 0;            // keys put back and read back
+  std::size_t unchanged = 0;           // already as before: the change was never made, or restored earlier
+  std::size_t device_gone = 0;         // the vbd was detached, and the keys with it
+  std::vector<std::string> conflicts;  // somebody else changed them since; left alone, one line each
+};
+
+// One transaction for all keys, so that a driver that reacts sees all of them or none. Doing it again changes nothing.
+Result<Restored> restore(KeyAccess& keys, std::span<const KeyChange> changes);
+
+struct RestoreReport {
+  std::filesystem::path journal;
+  Restored restored;
+  std::string unrestorable;  // why nothing could be done; empty when something could
+  [[nodiscard]] bool complete() const { return unrestorable.empty() && restored.conflicts.empty(); }
+};
+
+// Opens xenstore at a journal's socket.
+using Connector = std::function<Result<std::unique_ptr<KeyAccess>>(const std::string& xenstore)>;
+
+// `xblk restore`: every abandoned journal. A journal whose keys are all as before is removed, any other is kept.
+Result<std::vector<RestoreReport>> restore_abandoned(const std::filesystem::path& directory, const Connector& connect);
+
+}  // namespace xblk::toggle
