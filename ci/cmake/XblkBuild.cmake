@@ -21,7 +21,7 @@ endif()
 add_library(xblk_flags INTERFACE)
 target_include_directories(xblk_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(xblk_flags INTERFACE
-  -Wall -Wextra -Werror
+  -Wall -Wextra -Werror -Wno-missing-field-initializers  # designated initializers leave the rest at its default
   $<$<COMPILE_LANGUAGE:CXX>:-Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual>)
 target_link_libraries(xblk_flags INTERFACE Threads::Threads)
 if(XBLK_SANITIZE)

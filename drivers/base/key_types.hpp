@@ -1,6 +1,7 @@
 // The words that every key store shares: the client of xenstore and the in-process store of virtual time.
 #pragma once
 
+#include <compare>
 #include <string>
 
 #include "drivers/base/units.hpp"
@@ -11,7 +12,7 @@ namespace xblk {
 struct WatchEvent {
   std::string path;
   std::string token;
-  friend bool operator==(const WatchEvent&, const WatchEvent&) = default;
+  friend auto operator<=>(const WatchEvent&, const WatchEvent&) = default;
 };
 
 // One entry of a node's permission list. In the first entry `domain` is the owner and the two flags are what every

@@ -66,7 +66,11 @@ class Instant {
   [[nodiscard]] constexpr std::int64_t ns() const { return ns_; }
   friend constexpr auto operator<=>(Instant, Instant) = default;
   friend constexpr Nanos operator-(Instant a, Instant b) { return Nanos(a.ns_ - b.ns_); }
-  friend constexpr Instant operator+(Instant a, Nanos d) { return Instant(a.ns_ + d.value()); }
+  // Saturates: an instant plus kForever is never().
+  friend constexpr Instant operator+(Instant a, Nanos d) {
+    std::int64_t sum = 0;
+    return __builtin_add_overflow(a.ns_, d.value(), &sum) ? never() : Instant(sum);
+  }
   static constexpr Instant never() { return Instant(INT64_MAX); }
 
  private:
@@ -77,6 +81,8 @@ inline constexpr DomId kDom0{0};
 inline constexpr std::size_t kPageSize = 4096;   // XEN_PAGE_SIZE, on every architecture (blkif.h)
 inline constexpr std::size_t kSectorSize = 512;  // blkif.h: all units on the wire are 512 bytes
 inline constexpr std::uint32_t kSectorsPerPage = kPageSize / kSectorSize;
+
+inline constexpr Nanos kForever{INT64_MAX};  // as a timeout: no deadline
 
 constexpr Bytes to_bytes(Sectors s) {
   return Bytes(s.value() * kSectorSize);

@@ -18,10 +18,11 @@ enum class IoOp : std::uint8_t { read, write, flush, discard };
 // One I/O of the caller. The device may split it over several ring requests.
 struct Io {
   IoOp op = IoOp::read;
-  Sectors sector{};              // first sector, in 512-byte units
-  Sectors count{};               // length; 0 for flush
-  std::byte* buffer = nullptr;   // count * 512 bytes, 512-aligned, inside a block of allocate_buffers(); unused for flush, discard
-  void* cookie = nullptr;        // given back in the completion
+  Sectors sector{};  // first sector, in 512-byte units
+  Sectors count{};   // length; 0 for flush
+  std::byte* buffer =
+      nullptr;  // count * 512 bytes, 512-aligned, inside a block of allocate_buffers(); unused for flush, discard
+  void* cookie = nullptr;  // given back in the completion
 };
 
 struct Completion {

@@ -57,6 +57,7 @@ concept Env = Lockable<typename E::Mutex> && Signal<typename E::Signal> &&
   // True when spinning would take a CPU that another runnable thread needs: polling must yield.
   { cenv.cpus_oversubscribed() } -> std::same_as<bool>;
   env.relax();  // one turn of a polling loop
+  env.yield();  // let another runnable thread have this CPU
   { cenv.thread_cpu() } -> std::same_as<Nanos>;
 };
 

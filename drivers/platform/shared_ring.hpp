@@ -68,6 +68,10 @@ class FrontView {
   [[nodiscard]] const std::byte* next_response() { return ring_ + blkif::slot_offset(rsp_cons_++, slots_, abi_); }
   [[nodiscard]] std::uint32_t outstanding() const { return req_prod_pvt_ - rsp_cons_; }
 
+  // For a poller that does not hold the frontend's lock: where the backend publishes, and what has been taken so far.
+  [[nodiscard]] const std::uint32_t* response_index() const { return &indexes_->rsp_prod; }
+  [[nodiscard]] std::uint32_t consumed() const { return rsp_cons_; }
+
   // RING_FINAL_CHECK_FOR_RESPONSES: ask for an event at the next response, then look once more. True: there are
   // responses already, do not sleep. The lost wake-up (a response between the last look and the request for an event)
   // is closed because the backend publishes rsp_prod before it reads rsp_event.

@@ -74,6 +74,8 @@ void RealEnv::relax() {
 #endif
 }
 
+void RealEnv::yield() { ::sched_yield(); }
+
 Nanos RealEnv::thread_cpu() const {
   return Nanos(monotonic_ns(CLOCK_THREAD_CPUTIME_ID));
 }

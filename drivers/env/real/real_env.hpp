@@ -31,6 +31,7 @@ class RealEnv {
   // More runnable threads in the system than CPUs, as the kernel counts them; looked up at most once a millisecond.
   [[nodiscard]] bool cpus_oversubscribed() const;
   void relax();
+  void yield();
   [[nodiscard]] Nanos thread_cpu() const;
 
  private:

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,15 @@ class VirtualMemory {
   [[nodiscard]] Result<std::byte*> map(FrameNumber first, std::uint32_t count, platform::Access) const {
     XBLK_CHECK(std::uint64_t{first.value()} + count <= pages_, "the hypervisor validated the frames");
     return base_ + std::size_t{first.value()} * kPageSize;
+  }
+  // Without an MMU, only frames that are adjacent anyway.
+  [[nodiscard]] Result<std::byte*> map_scattered(std::span<const FrameNumber> frames, platform::Access access) const {
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      if (frames[i].value() != frames[0].value() + i) {
+        return fail(ENOTSUP, "map scattered guest pages side by side: in virtual time ring pages must be adjacent");
+      }
+    }
+    return map(frames[0], static_cast<std::uint32_t>(frames.size()), access);
   }
   static void unmap(std::byte*, std::uint32_t) {}
 
@@ -159,6 +169,7 @@ class VirtualEnv {
   // Spinning helps nobody on one thread.
   [[nodiscard]] bool cpus_oversubscribed() const { return true; }
   void relax() {}
+  void yield() {}
   [[nodiscard]] Nanos thread_cpu() const { return Nanos(0); }
 
  private:

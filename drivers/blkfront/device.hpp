@@ -1,0 +1,491 @@
+// The frontend vbd: its life cycle over the XenBus states, and its queues behind the BlockDevice interface.
+//
+// Threads: turn() belongs to one control thread, which also starts and ends the device; channels belong to the callers'
+// threads. The two meet at the rings' locks. A ring, once made, exists for the device's whole life; a connect attaches
+// the negotiated number of them, a reconnect may attach another number.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "drivers/base/statistics_file.hpp"
+#include "drivers/blkfront/block_device.hpp"
+#include "drivers/blkfront/ring.hpp"
+#include "drivers/blkfront/ring_waiter.hpp"
+#include "drivers/blkif/keys.hpp"
+#include "drivers/blkif/negotiation.hpp"
+#include "drivers/blkif/policy.hpp"
+#include "drivers/blkif/xenbus_state.hpp"
+#include "drivers/platform/concepts.hpp"
+#include "drivers/platform/shared_ring.hpp"
+
+namespace xblk::blkfront {
+
+template <platform::Platform P>
+class Device final : public BlockDevice {
+ public:
+  using Env = typename P::Env;
+
+  struct Options {
+    std::string path;         // frontend directory in xenstore
+    blkif::PolicyMap policy;  // overrides the keys of xblk-policy
+  };
+
+  Device(Env& env, typename P::Front& hypervisor, typename P::Keys& keys, Options options, StatisticsFile statistics)
+      : env_(env),
+        hypervisor_(hypervisor),
+        keys_(keys),
+        options_(std::move(options)),
+        statistics_(std::move(statistics)) {
+    queues_.reserve(blkif::kQueuesMax);
+  }
+  ~Device() override { give_up(ENODEV); }
+
+  // ---- control thread ----
+
+  // Announces the device; turn() carries it to Connected.
+  Status start() {
+    auto backend = keys_.read(options_.path + "/backend");
+    if (!backend) return forward(backend.error(), "no such vbd: " + options_.path);
+    auto backend_id = keys_.read(options_.path + "/backend-id");
+    if (!backend_id) return forward(backend_id.error(), options_.path);
+    auto domid = blkif::keys::parse_bounded(blkif::keys::kBackendId, *backend_id, 0, 0x7fef);
+    if (!domid) return forward(domid.error(), options_.path);
+    backend_path_ = *backend;
+    backend_ = DomId(static_cast<std::uint16_t>(*domid));
+    reconnects_seen_ = reconnect_counter();
+    if (auto done = keys_.watch(backend_path_ + "/state", "backend-state"); !done) return done;
+    if (auto done = keys_.watch(options_.path + "/" + std::string(blkif::keys::kPolicyReconnect), "reconnect"); !done)
+      return done;
+    if (!statistics_.path().empty()) {
+      if (auto done = write(blkif::keys::kStatistics, statistics_.path()); !done) return done;
+    }
+    return set_state(blkif::backend_serves_predecessor(peer_state()) ? blkif::XenbusState::closed
+                                                                     : blkif::XenbusState::initialising);
+  }
+
+  // Reads what has changed and acts on it. Never blocks.
+  void turn() {
+    while (auto event = keys_.poll_watch()) {
+      if (event->token == "reconnect" && reconnect_counter() != reconnects_seen_) reconnect_wanted_ = true;
+    }
+    for (int steps = 0; steps < kActionsMax; ++steps) {
+      if (!advance()) return;
+    }
+  }
+
+  // The host or the hypervisor connection is gone: everything in flight fails now.
+  void backend_gone() {
+    give_up(ENODEV);
+    failure_ = "the backend is gone";
+    dead_ = true;
+  }
+
+  [[nodiscard]] blkif::XenbusState state() const { return state_; }
+  [[nodiscard]] bool connected() const { return state_ == blkif::XenbusState::connected && !closing_; }
+  [[nodiscard]] bool closed() const { return dead_ || (closing_ && state_ == blkif::XenbusState::closed && released_); }
+  [[nodiscard]] const std::string& failure() const { return failure_; }
+
+  // Asks for an orderly end; turn() until closed().
+  void request_close() { close_wanted_ = true; }
+
+  // ---- BlockDevice ----
+
+  // Of the first queue's last connect: the control thread may be renegotiating at this moment.
+  [[nodiscard]] DeviceInfo info() const override {
+    if (queues_.empty()) return {};
+    const Held held(queues_[0]->ring);
+    return queues_[0]->ring.device();
+  }
+
+  Result<std::span<std::byte>> allocate_buffers(Bytes size) override {
+    const auto pages = static_cast<std::uint32_t>((size.value() + kPageSize - 1) / kPageSize);
+    auto block = hypervisor_.allocate_pages(backend_, pages);
+    if (!block) return forward(block.error(), "grantable memory for I/O buffers");
+    platform::LockWait ignored;
+    buffers_mutex_.lock(ignored);
+    buffers_.push_back(*block);
+    buffers_mutex_.unlock();
+    return std::span(block->address, std::size_t{pages} * kPageSize);
+  }
+
+  void free_buffers(std::span<std::byte> block) override {
+    platform::LockWait ignored;
+    buffers_mutex_.lock(ignored);
+    const auto found =
+        std::find_if(buffers_.begin(), buffers_.end(), [&](const auto& b) { return b.address == block.data(); });
+    XBLK_CHECK(found != buffers_.end(), "freed what allocate_buffers() gave");
+    hypervisor_.free_pages(*found);
+    buffers_.erase(found);
+    buffers_mutex_.unlock();
+  }
+
+  Result<std::unique_ptr<Channel>> open_channel(unsigned number) override;
+
+  [[nodiscard]] std::string statistics_path() const override { return statistics_.path(); }
+  [[nodiscard]] std::string backend_statistics_path() const override { return backend_statistics_; }
+
+  Status disconnect() override {
+    request_close();
+    return {};
+  }
+
+ private:
+  static constexpr int kActionsMax = 16;
+  static constexpr const char* kFlushUnsupported = "the backend offers no feature-flush-cache";
+
+  struct Queue {
+    Queue(Env& env, typename P::Front& hypervisor, QueueCounters& counters)
+        : ring(env, hypervisor, counters), waiter(env, hypervisor, ring) {}
+    Ring<P> ring;
+    RingWaiter<P> waiter;
+    // Of the current connection.
+    platform::PageBlock ring_pages{};
+    std::vector<GrantRef> ring_refs;
+    EventPort port{};
+    std::shared_ptr<GrantPool<P>> pool;
+  };
+
+  class QueueChannel;
+  friend class QueueChannel;
+
+  // One step of the life cycle; true when it may be asked again at once.
+  bool advance() {
+    if ((close_wanted_ || reconnect_wanted_) && state_ == blkif::XenbusState::connected) return begin_closing();
+    if (closing_ && state_ == blkif::XenbusState::closing) return finish_closing();
+    const auto action = blkif::on_backend_state(state_, peer_state());
+    switch (action) {
+      case blkif::FrontendAction::ignore:
+        return false;
+      case blkif::FrontendAction::publish:
+        return checked(publish());
+      case blkif::FrontendAction::connect:
+        return checked(connect());
+      case blkif::FrontendAction::update:
+        return update_capacity();
+      case blkif::FrontendAction::close:
+        return begin_closing();
+      case blkif::FrontendAction::abandon:
+        give_up(ENODEV);
+        return checked(set_state(blkif::XenbusState::closed));
+      case blkif::FrontendAction::release:
+        return release_and_maybe_reconnect();
+    }
+    return false;
+  }
+
+  // ---- Initialising -> Initialised ----
+
+  Status publish() {
+    auto tree = keys_.read_tree(backend_path_);
+    if (!tree) return forward(tree.error(), backend_path_);
+    auto limits = blkif::parse_backend_limits(*tree);
+    if (!limits) return forward(limits.error(), backend_path_);
+    auto policy = read_policy();
+    if (!policy) return tl::unexpected(policy.error());
+    policy_ = *policy;
+    offer_ = {};
+    offer_.persistent = policy_.persistent;
+    offer_.ring_page_order = std::min(policy_.ring_page_order, limits->ring_page_order_max);
+    const std::uint32_t queues = std::min(policy_.queues, limits->queues_max);
+    while (queues_.size() < queues) {
+      queues_.push_back(std::make_unique<Queue>(env_, hypervisor_, statistics_.queues()[queues_.size()]));
+    }
+    for (std::uint32_t q = 0; q < queues; ++q) {
+      if (auto built = build_queue(*queues_[q]); !built) {
+        tear_down_queues();
+        return forward(built.error(), fmt::format("queue {}", q));
+      }
+      offer_.queues.push_back({queues_[q]->ring_refs, queues_[q]->port});
+    }
+    released_ = false;
+    if (auto written = write_offer(); !written) return written;
+    return set_state(blkif::XenbusState::initialised);
+  }
+
+  Status build_queue(Queue& queue) {
+    const std::uint32_t pages = 1u << offer_.ring_page_order;
+    auto block = hypervisor_.allocate_pages(backend_, pages);
+    if (!block) return forward(block.error(), "ring pages");
+    queue.ring_pages = *block;
+    platform::initialise_ring(block->address, pages * kPageSize);
+    for (std::uint32_t i = 0; i < pages; ++i) {
+      auto gref =
+          hypervisor_.grant(backend_, FrameNumber(block->first_frame.value() + i), platform::Access::read_write);
+      if (!gref) return forward(gref.error(), "grant of a ring page");
+      queue.ring_refs.push_back(*gref);
+    }
+    auto port = hypervisor_.allocate_port(backend_);
+    if (!port) return forward(port.error(), "event channel");
+    queue.port = *port;
+    return {};
+  }
+
+  // Stale keys of an earlier connection go in the same transaction: Linux blkfront leaves them, and backends have
+  // mapped stale grants for it (T3).
+  Status write_offer() {
+    return keys_.transaction([this](typename P::Keys& keys) -> Status {
+      auto existing = keys.read_tree(options_.path);
+      if (!existing) return tl::unexpected(existing.error());
+      for (const auto& stale : blkif::stale_frontend_keys(offer_, *existing)) {
+        if (auto removed = keys.remove(options_.path + "/" + stale); !removed) return removed;
+      }
+      for (const auto& [key, value] : blkif::frontend_keys(offer_)) {
+        if (auto written = keys.write(options_.path + "/" + key, value); !written) return written;
+      }
+      return {};
+    });
+  }
+
+  // ---- Initialised -> Connected ----
+
+  Status connect() {
+    auto tree = keys_.read_tree(backend_path_);
+    if (!tree) return forward(tree.error(), backend_path_);
+    auto backend = blkif::parse_backend_keys(*tree);
+    if (!backend) return forward(backend.error(), backend_path_);
+    if (const auto path = tree->find(std::string(blkif::keys::kStatistics)); path != tree->end())
+      backend_statistics_ = path->second;
+    agree(*backend);
+    attach_rings();
+    if (auto published = publish_negotiated(); !published) return published;
+    return set_state(blkif::XenbusState::connected);
+  }
+
+  void agree(const blkif::BackendOffer& backend) {
+    Negotiated& n = info_.negotiated;
+    info_.capacity = backend.sectors;
+    info_.sector_size = backend.sector_size;
+    info_.readonly = (backend.info & blkif::kVdiskReadonly) != 0;
+    n.persistent = offer_.persistent && backend.persistent;
+    n.queues = static_cast<std::uint16_t>(offer_.queues.size());
+    n.ring_page_order = offer_.ring_page_order;
+    const std::uint32_t indirect =
+        std::min<std::uint32_t>(policy_.indirect_segments, backend.limits.indirect_segments_max);
+    n.indirect_segments_max = indirect > blkif::kDirectSegmentsMax ? indirect : 0;  // up to 11 a direct request does
+    n.flush = backend.flush;
+    n.discard = backend.discard && !info_.readonly;
+  }
+
+  void attach_rings() {
+    const Negotiated& n = info_.negotiated;
+    RingSetup setup;
+    setup.backend = backend_;
+    setup.slots = blkif::ring_slots(1u << n.ring_page_order, blkif::kNativeAbi);
+    setup.persistent = n.persistent;
+    setup.device = info_;
+    setup.segments_max =
+        n.indirect_segments_max == 0 ? static_cast<std::uint32_t>(blkif::kDirectSegmentsMax) : n.indirect_segments_max;
+    const bool shared = policy_.pools == blkif::Pools::per_device;
+    std::shared_ptr<GrantPool<P>> pool;
+    for (std::uint32_t q = 0; q < n.queues; ++q) {
+      Queue& queue = *queues_[q];
+      if (pool == nullptr || !shared) {
+        pool = std::make_shared<GrantPool<P>>(env_, hypervisor_, backend_, pool_pages(setup) * (shared ? n.queues : 1u),
+                                              shared);
+      }
+      queue.pool = pool;
+      setup.shared = queue.ring_pages.address;
+      setup.port = queue.port;
+      queue.waiter.set_adaptive(policy_.polling == blkif::Polling::adaptive);
+      queue.waiter.watch(queue.port);
+      const Held held(queue.ring);
+      queue.ring.attach(setup, pool);
+    }
+    statistics_.header().generation.fetch_add(1);
+    statistics_.header().queues = n.queues;
+    move_channels(n.queues);
+  }
+
+  // slots x (segments + indirect pages), the formula of blkfront; data pages only count in persistent mode.
+  static std::uint32_t pool_pages(const RingSetup& setup) {
+    const auto indirect = setup.segments_max > blkif::kDirectSegmentsMax
+                              ? static_cast<std::uint32_t>(blkif::indirect_pages(setup.segments_max))
+                              : 0u;
+    return setup.slots * (indirect + (setup.persistent ? setup.segments_max : 0u));
+  }
+
+  Status publish_negotiated() {
+    const Negotiated& n = info_.negotiated;
+    const auto policy = blkif::to_keys(policy_);
+    const blkif::KeyList keys = {{"persistent", n.persistent ? "1" : "0"},
+                                 {"queues", std::to_string(n.queues)},
+                                 {"ring-page-order", std::to_string(n.ring_page_order)},
+                                 {"indirect-segments", std::to_string(n.indirect_segments_max)},
+                                 {"pools", policy.at("pools")},
+                                 {"polling", policy.at("polling")},
+                                 {"protocol", std::string(blkif::protocol_name(blkif::kNativeAbi))}};
+    for (const auto& [name, value] : keys) {
+      if (auto written = write(blkif::keys::negotiated_key(name), value); !written) return written;
+    }
+    return {};
+  }
+
+  // ---- Connected: live resize ----
+
+  bool update_capacity() {
+    auto text = keys_.read(backend_path_ + "/sectors");
+    auto sectors = text ? blkif::keys::parse_bounded("sectors", *text, 1, blkif::kCapacityMaxSectors)
+                        : tl::unexpected(text.error());
+    if (!sectors) return false;
+    info_.capacity = Sectors(*sectors);
+    for (auto& queue : queues_) {
+      const Held held(queue->ring);
+      queue->ring.set_capacity(info_.capacity);
+    }
+    return false;
+  }
+
+  // ---- Connected -> Closing -> Closed ----
+
+  bool begin_closing() {
+    closing_ = true;
+    return checked(set_state(blkif::XenbusState::closing));
+  }
+
+  // New I/O is refused from here on; what is in flight is let finish.
+  bool finish_closing() {
+    std::uint32_t in_flight = 0;
+    for (std::uint32_t q = 0; q < info_.negotiated.queues; ++q) {
+      const Held held(queues_[q]->ring);
+      queues_[q]->ring.process_responses();
+      in_flight += queues_[q]->ring.in_flight();
+    }
+    if (in_flight > 0 && peer_state() == blkif::XenbusState::connected) return false;
+    for (std::uint32_t q = 0; q < info_.negotiated.queues; ++q) {
+      const Held held(queues_[q]->ring);
+      queues_[q]->ring.detach(ENODEV);
+    }
+    return checked(set_state(blkif::XenbusState::closed));
+  }
+
+  // The backend has closed too: every grant is ours again.
+  bool release_and_maybe_reconnect() {
+    if (!released_) tear_down_queues();
+    if (close_wanted_ || !reconnect_wanted_) return false;
+    reconnect_wanted_ = false;
+    closing_ = false;
+    reconnects_seen_ = reconnect_counter();
+    return checked(set_state(blkif::XenbusState::initialising));
+  }
+
+  void tear_down_queues() {
+    for (auto& queue : queues_) {
+      if (queue->port != EventPort()) {
+        queue->waiter.unwatch(queue->port);
+        hypervisor_.close_port(queue->port);
+      }
+      queue->port = EventPort();
+      leaked_pages_ += queue->ring.end_abandoned();
+      queue->pool.reset();  // the last owner ends the pool's grants
+      bool ended = true;
+      for (const GrantRef gref : queue->ring_refs) ended = hypervisor_.end_access(gref) && ended;
+      if (ended && queue->ring_pages.pages > 0) hypervisor_.free_pages(queue->ring_pages);
+      queue->ring_refs.clear();
+      queue->ring_pages = {};
+      queue->ring.publish_gauges();
+    }
+    statistics_.header().queues = 0;
+    static_cast<void>(keys_.remove(options_.path + "/" + std::string(blkif::keys::kNegotiatedDirectory)));
+    released_ = true;
+  }
+
+  void give_up(int error) {
+    for (auto& queue : queues_) {
+      const Held held(queue->ring);
+      if (queue->ring.attached()) queue->ring.detach(error);
+      queue->waiter.wake();
+    }
+  }
+
+  // ---- helpers ----
+
+  class Held {
+   public:
+    explicit Held(Ring<P>& ring) : ring_(ring) {
+      platform::LockWait ignored;
+      ring_.mutex().lock(ignored);
+    }
+    ~Held() { ring_.mutex().unlock(); }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+
+   private:
+    Ring<P>& ring_;
+  };
+
+  void move_channels(std::uint32_t queues);
+
+  bool checked(const Status& status) {
+    if (status) return true;
+    failure_ = status.error().message;
+    give_up(EIO);
+    dead_ = true;
+    static_cast<void>(write("xblk-error", failure_));
+    static_cast<void>(set_state(blkif::XenbusState::closed));
+    return false;
+  }
+
+  [[nodiscard]] blkif::XenbusState peer_state() {
+    auto text = keys_.read(backend_path_ + "/state");
+    return blkif::parse_xenbus_state(text ? std::optional<std::string_view>(*text) : std::nullopt);
+  }
+  Status set_state(blkif::XenbusState state) {
+    state_ = state;
+    return write(blkif::keys::kState, std::string(blkif::xenbus_state_key(state)));
+  }
+  Status write(std::string_view key, const std::string& value) {
+    return keys_.write(fmt::format("{}/{}", options_.path, key), value);
+  }
+  std::string reconnect_counter() {
+    return keys_.read(options_.path + "/" + std::string(blkif::keys::kPolicyReconnect)).value_or("");
+  }
+  Result<blkif::FrontPolicy> read_policy() {
+    auto tree = keys_.read_tree(options_.path + "/" + std::string(blkif::keys::kPolicyDirectory));
+    if (!tree && tree.error().code != ENOENT) return forward(tree.error(), options_.path);
+    blkif::PolicyMap entries = tree ? *tree : blkif::PolicyMap{};
+    for (const auto& [name, value] : options_.policy) entries[name] = value;
+    auto policy = blkif::parse_front_policy(entries);
+    if (!policy) return forward(policy.error(), options_.path);
+    return policy;
+  }
+
+  Env& env_;
+  typename P::Front& hypervisor_;
+  typename P::Keys& keys_;
+  Options options_;
+  StatisticsFile statistics_;
+  std::vector<std::unique_ptr<Queue>> queues_;
+  std::string backend_path_;
+  DomId backend_{};
+  std::string backend_statistics_;
+  blkif::FrontPolicy policy_;
+  blkif::FrontendOffer offer_;
+  DeviceInfo info_;
+  blkif::XenbusState state_ = blkif::XenbusState::initialising;
+  std::string reconnects_seen_;
+  std::string failure_;
+  std::atomic<bool> close_wanted_{false};
+  bool reconnect_wanted_ = false;
+  bool closing_ = false;
+  bool released_ = true;
+  bool dead_ = false;
+  std::uint32_t leaked_pages_ = 0;
+  typename Env::Mutex buffers_mutex_{env_};
+  std::vector<platform::PageBlock> buffers_;
+  typename Env::Mutex channels_mutex_{env_};
+  std::uint32_t attached_queues_ = 1;  // under channels_mutex_
+  std::vector<QueueChannel*> channels_;
+};
+
+}  // namespace xblk::blkfront
+
+#include "drivers/blkfront/queue_channel.hpp"
