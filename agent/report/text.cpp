@@ -1,0 +1,171 @@
+// Results as a table for the terminal, as CSV and as Markdown.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "agent/report/figures.hpp"
+#include "agent/report/format.hpp"
+#include "agent/report/mechanism.hpp"
+#include "agent/report/report.hpp"
+#include "agent/report/table.hpp"
+
+namespace xblk::report {
+namespace {
+
+std::string human(const std::optional<Aggregate>& aggregate, std::string (*format)(double)) {
+  return aggregate ? format(aggregate->median) : "-";
+}
+
+Table performance_table(const Results& results, const SplitParams& split) {
+  Table table;
+  for (const std::string& name : split.varying) table.columns.push_back({printable(name), true});
+  table.columns.insert(table.columns.end(),
+                       {{"status"}, {"IOPS", true}, {"interval or (range)", true}, {"bandwidth", true}});
+  const auto directions = measured_directions(results);
+  for (const std::string_view direction : directions) {
+    for (const char* statistic : {"p50", "p99"})
+      table.columns.push_back({fmt::format("{} {}", direction, statistic), true});
+  }
+  for (const PointResult& point : results.points) {
+    std::vector<std::string> row;
+    for (const std::string& name : split.varying) row.push_back(printable(value_of(point.params, name)));
+    row.insert(row.end(), {std::string(to_string(point.status)), human(point.iops, human_iops), iops_spread(point),
+                           human(point.bandwidth_bytes_per_s, human_bandwidth)});
+    for (const std::string_view direction : directions) {
+      for (const char* statistic : {"p50", "p99"}) row.push_back(latency_text(point, direction, statistic));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::string mechanism_text(const PointResult& point, const std::string& name) {
+  const auto found = point.mechanism.find(name);
+  return found == point.mechanism.end() ? "-" : human_mechanism(name, found->second.median);
+}
+
+// Points as columns: there are more mechanisms than fit beside each other.
+Table mechanism_table(const Results& results, const SplitParams& split) {
+  Table table;
+  table.columns.push_back({"per I/O"});
+  for (const PointResult& point : results.points) {
+    table.columns.push_back({printable(point_label(point, split)), true});
+  }
+  for (const std::string& name : measured_mechanisms(results)) {
+    std::vector<std::string> row = {mechanism_label(name)};
+    for (const PointResult& point : results.points) row.push_back(mechanism_text(point, name));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+// Beyond this many points the transposed table is wider than a terminal.
+constexpr std::size_t kPointsAsColumnsMax = 6;
+
+Table mechanism_table_by_point(const Results& results, const SplitParams& split) {
+  Table table;
+  for (const std::string& name : split.varying) table.columns.push_back({printable(name), true});
+  const std::vector<std::string> names = measured_mechanisms(results);
+  for (const std::string& name : names) table.columns.push_back({mechanism_label(name), true});
+  for (const PointResult& point : results.points) {
+    std::vector<std::string> row;
+    for (const std::string& name : split.varying) row.push_back(printable(value_of(point.params, name)));
+    for (const std::string& name : names) row.push_back(mechanism_text(point, name));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::string paint_status(const Table& table, std::size_t row, std::size_t column, const std::string& text) {
+  if (table.columns[column].title != "status") return text;
+  const std::string& status = table.rows[row][column];
+  const char* colour = status == "ok" ? "\x1b[32m" : status == "failed" ? "\x1b[31m" : "\x1b[33m";
+  return colour + text + "\x1b[0m";
+}
+
+std::string reasons(const Results& results) {
+  std::string out;
+  for (const PointResult& point : results.points) {
+    if (point.status == Outcome::ok) continue;
+    out += fmt::format("{} {}: {}\n", to_string(point.status), printable(point.id), printable(point.reason));
+  }
+  return out;
+}
+
+std::string csv_number(std::optional<double> value) {
+  return value ? fmt::format("{}", *value) : "";
+}
+
+}  // namespace
+
+std::string render_text(const Results& results, bool colour) {
+  const RunInfo& run = results.run;
+  std::string out = fmt::format("{}  {}\n{}\n", printable(run.profile_name), printable(run.id),
+                                printable(platform_label(run.platform)));
+  out += fmt::format("{} .. {}  {}  xblk {}  order {}, seed {}\n", printable(run.started), printable(run.ended),
+                     printable(run.fio_version), printable(run.xblk_version), printable(run.order), run.seed);
+  if (results.points.empty()) return out + "no points\n";
+  const SplitParams split = split_params(params_of(results));
+  out += "all points: " + printable(join_params(split.common)) + "\n\n";
+  out += render_table(performance_table(results, split), colour ? paint_status : nullptr) + "\n";
+  out += render_table(results.points.size() <= kPointsAsColumnsMax ? mechanism_table(results, split)
+                                                                   : mechanism_table_by_point(results, split),
+                      nullptr);
+  if (const std::string why = reasons(results); !why.empty()) out += "\n" + why;
+  return out;
+}
+
+std::string render_markdown(const Results& results) {
+  const RunInfo& run = results.run;
+  std::string out = fmt::format("## {}\n\n**{}**\n\n", escape_markdown(run.profile_name + " " + run.id),
+                                escape_markdown(platform_label(run.platform)));
+  if (results.points.empty()) return out + "no points\n";
+  const SplitParams split = split_params(params_of(results));
+  out += "All points: " + escape_markdown(join_params(split.common)) + "\n\n";
+  out += render_markdown_table(performance_table(results, split)) + "\n";
+  return out + render_markdown_table(mechanism_table_by_point(results, split));
+}
+
+std::string render_csv(const Results& results) {
+  std::vector<std::string> names;
+  for (const Params& params : params_of(results)) {
+    for (const auto& [name, unused] : params) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  std::string out = "run,point,repeat,order_position,status,reason";
+  for (const std::string& name : names) out += "," + escape_csv(name);
+  out += ",iops,bandwidth_bytes_per_s";
+  for (const std::string_view direction : kDirections) {
+    for (const std::string_view statistic : kLatencyStatistics) {
+      out += fmt::format(",{}_latency_{}_ns", direction, statistic);
+    }
+  }
+  for (const MechanismInfo& info : kMechanisms) out += "," + std::string(info.name);
+  out += "\r\n";
+  for (const PointResult& point : results.points) {
+    for (const Repeat& repeat : point.repeats) {
+      out += fmt::format("{},{},{},{},{},{}", escape_csv(results.run.id), escape_csv(point.id), repeat.index,
+                         repeat.order_position, to_string(repeat.status), escape_csv(repeat.reason));
+      for (const std::string& name : names) out += "," + escape_csv(value_of(point.params, name));
+      out += "," + csv_number(repeat.iops) + "," + csv_number(repeat.bandwidth_bytes_per_s);
+      for (const std::string_view direction : kDirections) {
+        const auto found = repeat.latency_ns.find(std::string(direction));
+        for (const std::string_view statistic : kLatencyStatistics) {
+          out += ",";
+          if (found == repeat.latency_ns.end()) continue;
+          const auto value = found->second.find(std::string(statistic));
+          if (value != found->second.end()) out += csv_number(value->second);
+        }
+      }
+      for (const MechanismInfo& info : kMechanisms) {
+        const auto found = repeat.mechanism.find(std::string(info.name));
+        out += "," + (found == repeat.mechanism.end() ? "" : csv_number(found->second));
+      }
+      out += "\r\n";
+    }
+  }
+  return out;
+}
+
+}  // namespace xblk::report
