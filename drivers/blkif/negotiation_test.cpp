@@ -333,6 +333,15 @@ TEST(BackendKeys, HostileSizesAreRefused) {
   }
 }
 
+TEST(BackendKeys, DiscardDetailsMeanNothingWithoutDiscard) {
+  KeyMap keys = with(backend_map(full_backend_offer()), "feature-discard", "0");
+  keys["discard-granularity"] = "0";
+  const auto received = parse_backend_keys(keys);
+  ASSERT_TRUE(received) << received.error().message;
+  EXPECT_FALSE(received->discard || received->discard_secure);
+  EXPECT_EQ(received->discard_granularity, received->sector_size);
+}
+
 TEST(BackendKeys, GenerousLimitsAreCutToWhatWeCanUse) {
   const KeyMap keys = {{"multi-queue-max-queues", "4294967295"},
                        {"max-ring-page-order", "31"},
