@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -77,6 +78,7 @@ class Client {
   Status read_below(const std::string& path, const std::string& prefix, std::map<std::string, std::string>& tree);
 
   std::unique_ptr<xs_handle, Close> handle_;
+  std::set<WatchEvent> watches_;   // path and token of each watch()
   std::uint32_t transaction_ = 0;  // XBT_NULL outside transaction()
 };
 

@@ -162,6 +162,13 @@ TYPED_TEST(KeyStoreTest, OwnWritesFireOwnWatches) {
   EXPECT_THAT(this->drain(this->keys_), ElementsAre(WatchEvent{"/a/b", "t"}));
 }
 
+TYPED_TEST(KeyStoreTest, WatchOfTheRootSeesEverything) {
+  ASSERT_TRUE(this->other_.watch("/", "t"));
+  this->drain(this->other_);
+  ASSERT_TRUE(this->keys_.write("/a/b", "1"));
+  EXPECT_THAT(this->drain(this->other_), ElementsAre(WatchEvent{"/a/b", "t"}));
+}
+
 TYPED_TEST(KeyStoreTest, UnwatchEndsEventsAndDropsQueuedOnes) {
   ASSERT_TRUE(this->other_.watch("/a", "t"));
   ASSERT_TRUE(this->other_.watch("/a", "kept"));
