@@ -71,15 +71,18 @@ class Device {
       const auto peer = blkif::parse_xenbus_state(optional(context_.keys.read(frontend_path_ + "/state")));
       const bool online = optional(read(blkif::keys::kOnline)).value_or("0") == "1";
       const auto action = blkif::on_frontend_state(state_, peer, online);
-      if (action == blkif::BackendAction::ignore) return;
+      if (action == blkif::BackendAction::ignore) return republish_changed_limits();
       if (auto done = act(action); !done) return fail_device(done.error());
     }
   }
 
-  // The frontend's process or domain is gone without a word: as if it had closed.
+  // The frontend's process or domain is gone without a word. Its rings go first, whatever the key store says; then, as
+  // a toolstack would, its state is set to Closed, so that a successor starts from a clean pair of states.
   void frontend_gone() {
     disconnect();
-    if (!removed_) note(publish_limits());
+    note(context_.keys.write(frontend_path_ + "/state",
+                             std::string(blkif::xenbus_state_key(blkif::XenbusState::closed))));
+    evaluate();
   }
 
   [[nodiscard]] bool removed() const { return removed_; }
@@ -125,6 +128,14 @@ class Device {
       if (auto written = write(key, value); !written) return written;
     }
     return set_state(blkif::XenbusState::init_wait);
+  }
+
+  // Policies may be toggled while no frontend is there to negotiate: what is offered at InitWait follows them.
+  void republish_changed_limits() {
+    if (state_ != blkif::XenbusState::init_wait) return;
+    const auto policy = read_policy();
+    if (!policy) return fail_device(policy.error());
+    if (*policy != policy_) note(publish_limits());
   }
 
   Status connect() {

@@ -73,7 +73,9 @@ class Manager {
     if (devid == std::string_view::npos) return {};
     const std::size_t key = below.find('/', devid + 1);
     const std::string_view name = key == std::string_view::npos ? std::string_view() : below.substr(key + 1);
-    if (!name.empty() && name != "frontend" && name != "online" && name != "params") return {};
+    const bool toolstack_key = name.empty() || name == "frontend" || name == "online" || name == "params" ||
+                               name.starts_with(blkif::keys::kPolicyDirectory);
+    if (!toolstack_key) return {};
     return std::string(path.substr(0, kBackendRoot.size() + std::min(key, below.size())));
   }
 

@@ -74,6 +74,7 @@ class Device final : public BlockDevice {
 
   // Reads what has changed and acts on it. Never blocks.
   void turn() {
+    if (abandon_wanted_) return backend_gone();
     while (auto event = keys_.poll_watch()) {
       if (event->token == "reconnect" && reconnect_counter() != reconnects_seen_) reconnect_wanted_ = true;
     }
@@ -94,8 +95,10 @@ class Device final : public BlockDevice {
   [[nodiscard]] bool closed() const { return dead_ || (closing_ && state_ == blkif::XenbusState::closed && released_); }
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
-  // Asks for an orderly end; turn() until closed().
+  // Asks for an orderly end; turn() until closed(). Any thread.
   void request_close() { close_wanted_ = true; }
+  // No longer waits for the backend to close: turn() gives up what is in flight, and closed() follows. Any thread.
+  void abandon() { abandon_wanted_ = true; }
 
   // ---- BlockDevice ----
 
@@ -474,6 +477,7 @@ class Device final : public BlockDevice {
   std::string reconnects_seen_;
   std::string failure_;
   std::atomic<bool> close_wanted_{false};
+  std::atomic<bool> abandon_wanted_{false};
   bool reconnect_wanted_ = false;
   bool closing_ = false;
   bool released_ = true;

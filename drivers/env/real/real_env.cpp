@@ -76,6 +76,11 @@ void RealEnv::relax() {
 
 void RealEnv::yield() { ::sched_yield(); }
 
+void RealEnv::sleep(Nanos duration) {
+  const timespec t{duration.value() / 1'000'000'000, duration.value() % 1'000'000'000};
+  ::nanosleep(&t, nullptr);
+}
+
 Nanos RealEnv::thread_cpu() const {
   return Nanos(monotonic_ns(CLOCK_THREAD_CPUTIME_ID));
 }

@@ -32,6 +32,7 @@ class RealEnv {
   [[nodiscard]] bool cpus_oversubscribed() const;
   void relax();
   void yield();
+  void sleep(Nanos duration);
   [[nodiscard]] Nanos thread_cpu() const;
 
  private:
