@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -115,7 +116,7 @@ std::uint64_t StatisticsSample::total(Gauge g) const {
 }
 
 // read(2), not mmap: a file that another process truncates must give a short read, never SIGBUS.
-Result<StatisticsSample> read_statistics(const std::string& path) {
+Result<StatisticsSample> read_statistics(const std::string& path, std::uint32_t queues_min) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return fail_errno("open statistics file " + path);
   std::vector<std::byte> content(file_size(kStatisticsQueuesMax));
@@ -133,7 +134,7 @@ Result<StatisticsSample> read_statistics(const std::string& path) {
     return fail(EPROTO, fmt::format("{}: statistics version {} with {} counters, this program reads version {} with {}",
                                     path, header.version, header.counter_count, kStatisticsVersion, kCounterCount));
   }
-  const std::uint32_t queues = header.queues.load(std::memory_order_relaxed);
+  const std::uint32_t queues = std::max(header.queues.load(std::memory_order_relaxed), queues_min);
   if (queues > header.queues_max || header.queues_max > kStatisticsQueuesMax || have < file_size(queues)) {
     return fail(EINVAL, fmt::format("{}: header claims {} queues of {}, file has {} bytes", path, queues,
                                     header.queues_max, have));

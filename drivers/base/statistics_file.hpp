@@ -80,7 +80,8 @@ struct StatisticsSample {
   [[nodiscard]] std::uint64_t total(Gauge g) const;
 };
 
-// One-shot read with full validation: the file may be truncated, of another version, or hostile.
-Result<StatisticsSample> read_statistics(const std::string& path);
+// One-shot read with full validation: the file may be truncated, of another version, or hostile. `queues_min`: also
+// those queues that are not connected at the moment (their counters and gauges stay readable).
+Result<StatisticsSample> read_statistics(const std::string& path, std::uint32_t queues_min = 0);
 
 }  // namespace xblk

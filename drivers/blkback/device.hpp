@@ -44,7 +44,10 @@ template <platform::Platform P>
 class Device {
  public:
   Device(DeviceContext<P>& context, std::string path) : context_(context), path_(std::move(path)) {}
-  ~Device() { disconnect(); }
+  ~Device() {
+    disconnect();
+    if (watching_) static_cast<void>(context_.keys.unwatch(frontend_path_ + "/state", path_));
+  }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -62,6 +65,7 @@ class Device {
     store_ = std::move(*store);
     if (auto opened = open_statistics(); !opened) return opened;
     if (auto watched = context_.keys.watch(frontend_path_ + "/state", path_); !watched) return watched;
+    watching_ = true;
     return publish_limits();
   }
 
@@ -113,7 +117,6 @@ class Device {
       case blkif::BackendAction::remove:
         disconnect();
         removed_ = true;
-        static_cast<void>(context_.keys.unwatch(frontend_path_ + "/state", path_));
         return set_state(blkif::XenbusState::closed);
     }
     return {};
@@ -255,6 +258,7 @@ class Device {
   blkif::BackendLimits limits_;
   std::unique_ptr<Connection<P>> connection_;
   blkif::XenbusState state_ = blkif::XenbusState::initialising;
+  bool watching_ = false;
   bool removed_ = false;
 };
 

@@ -47,7 +47,7 @@ class Device final : public BlockDevice {
         statistics_(std::move(statistics)) {
     queues_.reserve(blkif::kQueuesMax);
   }
-  ~Device() override { give_up(ENODEV); }
+  ~Device() override { give_up(); }
 
   // ---- control thread ----
 
@@ -85,7 +85,7 @@ class Device final : public BlockDevice {
 
   // The host or the hypervisor connection is gone: everything in flight fails now.
   void backend_gone() {
-    give_up(ENODEV);
+    give_up();
     failure_ = "the backend is gone";
     dead_ = true;
   }
@@ -177,7 +177,7 @@ class Device final : public BlockDevice {
       case blkif::FrontendAction::close:
         return begin_closing();
       case blkif::FrontendAction::abandon:
-        give_up(ENODEV);
+        give_up();
         return checked(set_state(blkif::XenbusState::closed));
       case blkif::FrontendAction::release:
         return release_and_maybe_reconnect();
@@ -351,6 +351,10 @@ class Device final : public BlockDevice {
 
   bool begin_closing() {
     closing_ = true;
+    for (auto& queue : queues_) {
+      const Held held(queue->ring);
+      queue->ring.quiesce();
+    }
     return checked(set_state(blkif::XenbusState::closing));
   }
 
@@ -362,10 +366,11 @@ class Device final : public BlockDevice {
       queues_[q]->ring.process_responses();
       in_flight += queues_[q]->ring.in_flight();
     }
-    if (in_flight > 0 && peer_state() == blkif::XenbusState::connected) return false;
+    if (in_flight > 0 && blkif::backend_serves_predecessor(peer_state())) return false;  // it still answers
     for (std::uint32_t q = 0; q < info_.negotiated.queues; ++q) {
       const Held held(queues_[q]->ring);
-      queues_[q]->ring.detach(ENODEV);
+      queues_[q]->ring.detach(reconnect_wanted_ && !close_wanted_ ? Ring<P>::Until::reconnect
+                                                                  : Ring<P>::Until::for_good);
     }
     return checked(set_state(blkif::XenbusState::closed));
   }
@@ -401,10 +406,10 @@ class Device final : public BlockDevice {
     released_ = true;
   }
 
-  void give_up(int error) {
+  void give_up() {
     for (auto& queue : queues_) {
       const Held held(queue->ring);
-      if (queue->ring.attached()) queue->ring.detach(error);
+      queue->ring.detach(Ring<P>::Until::for_good);
       queue->waiter.wake();
     }
   }
@@ -430,7 +435,7 @@ class Device final : public BlockDevice {
   bool checked(const Status& status) {
     if (status) return true;
     failure_ = status.error().message;
-    give_up(EIO);
+    give_up();
     dead_ = true;
     static_cast<void>(write("xblk-error", failure_));
     static_cast<void>(set_state(blkif::XenbusState::closed));

@@ -67,12 +67,20 @@ class Ring {
     free_shadows_.clear();
     for (std::uint32_t i = setup.slots; i-- > 0;) free_shadows_.push_back(i);
     attached_ = true;
+    quiescing_ = false;
   }
 
-  // Nothing is in flight any more, or the backend is dead and everything in flight fails with `error`.
-  void detach(int error) {
-    fail_in_flight(error);
+  // Takes no new I/O; what is in flight goes on until detach().
+  void quiesce() { quiescing_ = true; }
+
+  enum class Until : std::uint8_t { reconnect, for_good };
+
+  // Nothing is in flight any more, or the backend is dead and everything in flight fails with ENODEV. New I/O is told
+  // to come again, or that there is nothing to come back to.
+  void detach(Until until) {
+    fail_in_flight(ENODEV);
     attached_ = false;
+    gone_ = until == Until::for_good;
     pool_.reset();
     publish_gauges();
   }
@@ -98,8 +106,9 @@ class Ring {
 
   // EAGAIN when the ring, the pool or the table of I/Os is full. `io` has been validated by the device.
   [[nodiscard]] Status submit(const Io& io, Mailbox<P>& owner) {
-    if (!attached_ || broken_)
-      return fail(broken_ ? ENODEV : EAGAIN, broken_ ? "the backend broke the protocol" : "reconnecting");
+    if (broken_) return fail(ENODEV, "the backend broke the protocol");
+    if (gone_) return fail(ENODEV, "the backend is gone");
+    if (!attached_ || quiescing_) return fail(EAGAIN, "reconnecting");
     if (!backlog_.empty() || free_shadows_.empty()) {
       counters_.add(Counter::ring_full_stalls);
       return kRingFull;
@@ -489,6 +498,8 @@ class Ring {
   platform::FrontView view_;
   bool attached_ = false;
   bool broken_ = false;
+  bool quiescing_ = false;
+  bool gone_ = false;
   std::uint64_t sequence_ = 0;
   std::uint64_t grants_in_use_ = 0;
   std::uint32_t live_ios_ = 0;

@@ -1,0 +1,152 @@
+#include "drivers/scenarios/emu_rig.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "drivers/base/check.hpp"
+
+namespace xblk::scenarios {
+namespace {
+
+constexpr const char* kDevid = "51712";
+
+// Runs the host with its stdout on `ready_fd` and its log in the directory. Only async-signal-safe calls after fork.
+pid_t spawn_host(const std::vector<std::string>& arguments, const std::string& log, int ready_fd) {
+  std::vector<char*> argv;
+  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  ::dup2(log_fd, STDERR_FILENO);
+  ::dup2(ready_fd, STDOUT_FILENO);
+  ::execv(argv[0], argv.data());
+  ::_exit(127);
+}
+
+}  // namespace
+
+EmuRig::EmuRig(int guests, const std::string& grant_locks, int workers) {
+  char name[] = "/tmp/xblk-rig-XXXXXX";
+  XBLK_CHECK(::mkdtemp(name) != nullptr, "a temporary directory for the test");
+  directory_ = name;
+  int ready[2];
+  XBLK_CHECK(::pipe2(ready, O_CLOEXEC) == 0, "a pipe for the test");
+  pid_ =
+      spawn_host({std::string(XBLK_BIN_DIR) + "/xblk-emu-host", "--dir", directory_, "--guests", std::to_string(guests),
+                  "--workers", std::to_string(workers), "--grant-locks", grant_locks, "--die-with-parent"},
+                 directory_ + "/host.log", ready[1]);
+  ::close(ready[1]);
+  char answer[16] = {};
+  const bool up = ::read(ready[0], answer, sizeof answer - 1) > 0 && std::string(answer) == "ready\n";
+  ::close(ready[0]);
+  if (!up) fmt::print(stderr, "{}\n", log());
+  XBLK_CHECK(up, "the host program starts (its log stands above)");
+  auto keys = keystore::Client::connect(directory_ + "/xenstored/socket");
+  XBLK_CHECK(keys.has_value(), "dom0 reaches xenstored");
+  dom0_ = std::make_unique<keystore::Client>(std::move(*keys));
+}
+
+EmuRig::~EmuRig() {
+  if (pid_ > 0) stop();
+  std::filesystem::remove_all(directory_);
+}
+
+int EmuRig::stop() {
+  int status = 0;
+  ::kill(pid_, SIGTERM);
+  ::waitpid(pid_, &status, 0);
+  pid_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string EmuRig::frontend_path(DomId guest) const {
+  return fmt::format("/local/domain/{}/device/vbd/{}", guest.value(), kDevid);
+}
+std::string EmuRig::backend_path(DomId guest) const {
+  return fmt::format("/local/domain/0/backend/xblk/{}/{}", guest.value(), kDevid);
+}
+std::string EmuRig::backend_statistics(DomId guest) const {
+  return fmt::format("{}/stats/vbd-{}-{}.back", directory_, guest.value(), kDevid);
+}
+
+std::string EmuRig::log() const {
+  std::ostringstream text;
+  text << std::ifstream(directory_ + "/host.log").rdbuf();
+  return text.str();
+}
+
+void EmuRig::attach(DomId guest, const EmuVbd& vbd) {
+  const std::string front = frontend_path(guest);
+  const std::string back = backend_path(guest);
+  const auto written = dom0_->transaction([&](keystore::Client& keys) -> Status {
+    const keystore::Permission reads_front{kDom0, true, false};
+    const keystore::Permission reads_back{guest, true, false};
+    for (const auto& made : {keys.make_directory(front), keys.set_permissions(front, guest, {&reads_front, 1}),
+                             keys.make_directory(back), keys.set_permissions(back, kDom0, {&reads_back, 1})}) {
+      if (!made) return made;
+    }
+    const std::vector<std::pair<std::string, std::string>> entries = {
+        {front + "/backend", back},
+        {front + "/backend-id", "0"},
+        {front + "/virtual-device", kDevid},
+        {front + "/state", "1"},
+        {back + "/frontend", front},
+        {back + "/frontend-id", std::to_string(guest.value())},
+        {back + "/online", "1"},
+        {back + "/params", vbd.store},
+        {back + "/mode", "w"},
+        {back + "/state", "1"}};
+    for (const auto& [key, value] : entries) {
+      if (auto done = keys.write(key, value); !done) return done;
+      const bool front_key = key.starts_with(front);
+      const auto& reader = front_key ? reads_front : reads_back;
+      if (auto done = keys.set_permissions(key, front_key ? guest : kDom0, {&reader, 1}); !done) return done;
+    }
+    return {};
+  });
+  XBLK_CHECK(written.has_value(), "dom0 may write everything");
+  set_policies(guest, vbd);
+}
+
+void EmuRig::set_policies(DomId guest, const EmuVbd& vbd) {
+  for (const auto& [name, value] : vbd.back_policy) {
+    XBLK_CHECK(dom0_->write(backend_path(guest) + "/xblk-policy/" + name, value).has_value(),
+               "dom0 may write everything");
+  }
+  for (const auto& [name, value] : vbd.front_policy) {
+    XBLK_CHECK(dom0_->write(frontend_path(guest) + "/xblk-policy/" + name, value).has_value(),
+               "dom0 may write everything");
+  }
+}
+
+fio_engine::DeviceOptions EmuRig::options(DomId guest) const {
+  fio_engine::DeviceOptions options;
+  options.hypervisor_socket = directory_ + "/hypervisor.sock";
+  options.domid = guest;
+  options.device = fmt::format("device/vbd/{}", kDevid);
+  options.xenstore_socket = fmt::format("{}/xenstored/xenbus-{}", directory_, guest.value());
+  options.statistics_path = fmt::format("{}/stats/vbd-{}-{}.front", directory_, guest.value(), kDevid);
+  options.buffer_bytes = Bytes(16 << 20);
+  options.connect_timeout = seconds(20);
+  return options;
+}
+
+Result<std::unique_ptr<apps::EmuFrontend>> EmuRig::connect(DomId guest) {
+  return apps::EmuFrontend::open(options(guest));
+}
+
+}  // namespace xblk::scenarios
