@@ -50,7 +50,7 @@ struct Request {
     std::array<GrantRef, kIndirectPagesMax> indirect_grefs;
   };
 
-  Request() {}  // NOLINT: leaves the union as it is, on purpose
+  Request() {}  // not "= default": the union stays as it is
 
   [[nodiscard]] std::span<const Segment> direct_segments() const { return std::span(segments).first(segment_count); }
 };
