@@ -40,11 +40,11 @@ TREE = {
     "drivers/blkback/ugly.hpp": "#pragma once\n\nint  ugly( );  // BAD format\n",
     "drivers/blkback/long.hpp": "#pragma once\n\ninline int sum(int total) {  // BAD lengths\n" + LONG_BODY + "  return total;\n}\n",
     "drivers/blkback/wrapped.hpp": "#pragma once\n\nstruct Wrapped {\n"
-                                   "  Wrapped(int the_first_of_the_parameters, int the_second_of_the_parameters,\n"
-                                   "          int the_third_of_the_parameters, int the_fourth_of_the_parameters)\n"
-                                   "      : first(the_first_of_the_parameters),\n"
-                                   "        second(the_second_of_the_parameters),\n"
-                                   "        third(the_third_of_the_parameters) {\n"
+                                   "  Wrapped(int the_first_of_the_parameters, int the_second_of_the_parameters, "
+                                   "int the_third_of_the_parameters,\n"
+                                   "          int the_fourth_of_the_parameters)\n"
+                                   "      : first(the_first_of_the_parameters), second(the_second_of_the_parameters), "
+                                   "third(the_third_of_the_parameters) {\n"
                                    "    first += the_fourth_of_the_parameters;\n  }\n" + "".join(f"  int member_{n} = {n};\n" for n in range(80)) +
                                    "  int first;\n  int second;\n  int third;\n};\n",
     "agent/run/README.md": "run\n",
