@@ -120,7 +120,7 @@ void ProfileReader::read_root(const YamlNode& root) {
     (this->*found->read)(value);
   }
   for (const char* required : {"name", "store"}) {
-    const auto named = [&](const auto& entry) { return entry.first.text == required; };
+    const auto named = [&](const YamlEntry& entry) { return entry.key.text == required; };
     if (std::none_of(root.entries.begin(), root.entries.end(), named)) {
       error(root.mark, std::string("'") + required + "' is missing");
     }

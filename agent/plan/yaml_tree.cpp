@@ -87,7 +87,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (parent.node.kind == YamlNode::Kind::sequence) {
       parent.node.items.push_back(std::move(node));
     } else if (parent.has_key) {
-      parent.node.entries.emplace_back(std::move(parent.key), std::move(node));
+      parent.node.entries.push_back({std::move(parent.key), std::move(node)});
       parent.has_key = false;
     } else {
       accept_key(parent, std::move(node));

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "drivers/base/result.hpp"
@@ -21,6 +20,8 @@ struct Mark {
   int column = 1;
 };
 
+struct YamlEntry;
+
 struct YamlNode {
   enum class Kind { null, scalar, sequence, map };
   Kind kind = Kind::null;
@@ -28,7 +29,12 @@ struct YamlNode {
   std::string text;     // scalar
   bool quoted = false;  // scalar: "on" in quotes is a word, on without is a boolean
   std::vector<YamlNode> items;
-  std::vector<std::pair<YamlNode, YamlNode>> entries;  // in the file's order; keys are unique scalars
+  std::vector<YamlEntry> entries;  // in the file's order; keys are unique scalars
+};
+
+struct YamlEntry {
+  YamlNode key;
+  YamlNode value;
 };
 
 std::string_view to_string(YamlNode::Kind kind);

@@ -44,12 +44,18 @@ std::string mechanism_text(const PointResult& point, const std::string& name) {
   return found == point.mechanism.end() ? "-" : human_mechanism(name, found->second.median);
 }
 
-// Points as columns: there are more mechanisms than fit beside each other.
+// Points as columns: there are more mechanisms than fit beside each other. The first column's title names the
+// parameters whose values head the other columns.
 Table mechanism_table(const Results& results, const SplitParams& split) {
+  const auto title = [&](auto part) {
+    std::string out;
+    for (const std::string& name : split.varying) out += (out.empty() ? "" : " ") + printable(part(name));
+    return out;
+  };
   Table table;
-  table.columns.push_back({"per I/O"});
+  table.columns.push_back({title([](const std::string& name) { return name; })});
   for (const PointResult& point : results.points) {
-    table.columns.push_back({printable(point_label(point, split)), true});
+    table.columns.push_back({title([&](const std::string& name) { return value_of(point.params, name); }), true});
   }
   for (const std::string& name : measured_mechanisms(results)) {
     std::vector<std::string> row = {mechanism_label(name)};
@@ -123,7 +129,9 @@ std::string render_markdown(const Results& results) {
   const SplitParams split = split_params(params_of(results));
   out += "All points: " + escape_markdown(join_params(split.common)) + "\n\n";
   out += render_markdown_table(performance_table(results, split)) + "\n";
-  return out + render_markdown_table(mechanism_table_by_point(results, split));
+  out += render_markdown_table(mechanism_table_by_point(results, split));
+  if (const std::string why = reasons(results); !why.empty()) out += "\n" + escape_markdown(why) + "\n";
+  return out;
 }
 
 std::string render_csv(const Results& results) {
