@@ -10,14 +10,14 @@ namespace {
 constexpr std::uint32_t kGuestPages = 8192;  // 32 MiB
 constexpr const char* kDevid = "51712";      // xvda
 
-std::string frontend_path(DomId domain) {
+}  // namespace
+
+std::string ModelRig::frontend_path(DomId domain) {
   return fmt::format("/local/domain/{}/device/vbd/{}", domain.value(), kDevid);
 }
-std::string backend_path(DomId domain) {
+std::string ModelRig::backend_path(DomId domain) {
   return fmt::format("{}/{}/{}", blkback::kBackendRoot, domain.value(), kDevid);
 }
-
-}  // namespace
 
 ModelRig::ModelRig(std::uint64_t seed, hypervisor::GrantLocks locks)
     : random_(seed),
@@ -33,7 +33,7 @@ ModelRig::~ModelRig() {
   for (auto& [domain, guest] : guests_) guest.device.reset();
 }
 
-blkfront::Device<ModelPlatform>& ModelRig::add_guest(DomId domain, const VbdOptions& options) {
+void ModelRig::add_bare_guest(DomId domain, const VbdOptions& options) {
   Guest& guest = guests_[domain];
   guest.keys = std::make_unique<env::MemoryKeys>(tree_, domain);
   auto created = hypervisor::InProcessGuest<env::VirtualEnv>::create(hypervisor_, domain, kGuestPages);
@@ -60,8 +60,13 @@ blkfront::Device<ModelPlatform>& ModelRig::add_guest(DomId domain, const VbdOpti
     return {};
   });
   XBLK_CHECK(written.has_value(), "the in-memory store takes any key");
+}
+
+blkfront::Device<ModelPlatform>& ModelRig::add_guest(DomId domain, const VbdOptions& options) {
+  add_bare_guest(domain, options);
+  Guest& guest = guests_.at(domain);
   guest.device = std::make_unique<blkfront::Device<ModelPlatform>>(
-      env_, *guest.hypervisor, *guest.keys, blkfront::Device<ModelPlatform>::Options{front, {}},
+      env_, *guest.hypervisor, *guest.keys, blkfront::Device<ModelPlatform>::Options{frontend_path(domain), {}},
       StatisticsFile::anonymous(End::front, blkif::kQueuesMax));
   const auto started = guest.device->start();
   XBLK_CHECK(started.has_value(), "the directory was written just above");
@@ -82,7 +87,7 @@ void ModelRig::turn() {
   }
   auto guest = guests_.begin();
   std::advance(guest, static_cast<std::ptrdiff_t>(actor - 1 - rings_.rings.size()));
-  guest->second.device->turn();
+  if (guest->second.device != nullptr) guest->second.device->turn();
 }
 
 bool ModelRig::run_until(const std::function<bool()>& done, int turns_max) {
@@ -95,7 +100,7 @@ bool ModelRig::run_until(const std::function<bool()>& done, int turns_max) {
 
 void ModelRig::kill_guest(DomId domain) {
   Guest& guest = guests_.at(domain);
-  guest.device->backend_gone();
+  if (guest.device != nullptr) guest.device->backend_gone();
   guest.device.reset();
   guest.hypervisor.reset();
   guests_.erase(domain);
@@ -104,6 +109,10 @@ void ModelRig::kill_guest(DomId domain) {
 
 hypervisor::InProcessGuest<env::VirtualEnv>& ModelRig::guest(DomId domain) {
   return *guests_.at(domain).hypervisor;
+}
+
+env::MemoryKeys& ModelRig::guest_keys(DomId domain) {
+  return *guests_.at(domain).keys;
 }
 
 }  // namespace xblk::scenarios

@@ -53,6 +53,8 @@ class ModelRig {
 
   // Creates domain and vbd as a toolstack would, and the frontend on it (not yet connected).
   blkfront::Device<ModelPlatform>& add_guest(DomId domain, const VbdOptions& options);
+  // The same without a frontend: the test plays it, on guest() and guest_keys().
+  void add_bare_guest(DomId domain, const VbdOptions& options);
   // One turn of everything, in a seeded order.
   void turn();
   // Turns until `done` or `turns_max`; false when it did not happen.
@@ -65,6 +67,9 @@ class ModelRig {
   [[nodiscard]] env::MemoryKeys& dom0_keys() { return keys_; }
   [[nodiscard]] env::VirtualEnv& env() { return env_; }
   [[nodiscard]] hypervisor::InProcessGuest<env::VirtualEnv>& guest(DomId domain);
+  [[nodiscard]] env::MemoryKeys& guest_keys(DomId domain);
+  [[nodiscard]] static std::string frontend_path(DomId domain);
+  [[nodiscard]] static std::string backend_path(DomId domain);
   [[nodiscard]] Prng& random() { return random_; }
   [[nodiscard]] std::vector<std::string>& log() { return log_; }
 
