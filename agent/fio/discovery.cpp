@@ -37,7 +37,7 @@ Result<Found> find(host::Host& host, const std::filesystem::path& program) {
 
 std::optional<Version> engine_version() {
 #ifdef XBLK_FIO_VERSION
-  return parse_version("fio-" XBLK_FIO_VERSION);
+  return parse_version(XBLK_FIO_VERSION);
 #else
   return std::nullopt;
 #endif

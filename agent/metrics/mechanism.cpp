@@ -128,6 +128,7 @@ Result<Mechanism> explain(const Observed& observed) {
   m.front_cpu_ns_per_io = static_cast<double>(sums.front_cpu.value()) / ios;
   m.back_cpu_ns_per_io = ratio(sums.of_back(Counter::worker_cpu_ns), ios);
   m.requests_per_io = sums.of_front(Counter::requests) / ios;
+  m.ring_full_stalls_per_io = sums.of_front(Counter::ring_full_stalls) / ios;
   m.requests_per_batch = ratio(sums.of_back(Counter::requests), sums.of_back(Counter::batches));
 
   const auto ipis = tlb_ipis(observed, m);
@@ -157,6 +158,7 @@ nlohmann::json to_json(const Mechanism& m) {
   put("front_cpu_ns_per_io", m.front_cpu_ns_per_io);
   put("back_cpu_ns_per_io", m.back_cpu_ns_per_io);
   put("requests_per_io", m.requests_per_io);
+  put("ring_full_stalls_per_io", m.ring_full_stalls_per_io);
   put("requests_per_batch", m.requests_per_batch);
   put("tlb_ipis_per_io", m.tlb_ipis_per_io);
   put("tlb_ipis_per_unmap", m.tlb_ipis_per_unmap);

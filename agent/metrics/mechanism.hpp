@@ -35,6 +35,7 @@ struct Mechanism {
   double front_cpu_ns_per_io = 0;              // the whole fio process
   std::optional<double> back_cpu_ns_per_io;
   double requests_per_io = 0;                // ring requests
+  double ring_full_stalls_per_io = 0;        // submissions that waited for a slot or a grant
   std::optional<double> requests_per_batch;  // consumed by the backend in one dispatch round
 
   // System-wide, the idle rate subtracted. Clamped: the machine had fewer than when idle, so 0 stands for "not

@@ -63,7 +63,8 @@ TEST(Mechanism, PerIoValuesOfTheMeasuredWindow) {
                               {"requests", 2000},
                               {"copied_bytes", 4096000},
                               {"notifications_sent", 100},
-                              {"pool_lock_wait_ns", 500}},
+                              {"pool_lock_wait_ns", 500},
+                              {"ring_full_stalls", 50}},
                              {{"maps", 1000},
                               {"unmaps", 1000},
                               {"copies", 10},
@@ -90,6 +91,7 @@ TEST(Mechanism, PerIoValuesOfTheMeasuredWindow) {
   EXPECT_EQ(m.back_cpu_ns_per_io, 7000.0);
   EXPECT_EQ(m.front_cpu_ns_per_io, 500'000);
   EXPECT_EQ(m.requests_per_io, 2);
+  EXPECT_EQ(m.ring_full_stalls_per_io, 0.05);
   EXPECT_EQ(m.requests_per_batch, 16.0);
   EXPECT_EQ(m.tlb_ipis_per_io, 1.0);
   EXPECT_EQ(m.tlb_ipis_per_unmap, 1.0);
