@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <numeric>
 
@@ -200,8 +201,10 @@ const std::vector<Parameter>& parameters() {
                                                   "guests, each one fio process with one disk")};
     std::vector<Parameter> policies = policy_parameters();
     // Guests and queues give a point its size, so they stand first in its name and in every table.
-    std::stable_partition(policies.begin(), policies.end(), [](const Parameter& p) { return p.name == "queues"; });
-    for (Parameter& policy : policies) all.push_back(std::move(policy));
+    const auto queues =
+        std::find_if(policies.begin(), policies.end(), [](const auto& p) { return p.name == "queues"; });
+    std::rotate(policies.begin(), queues, queues + 1);
+    std::move(policies.begin(), policies.end(), std::back_inserter(all));
     for (Parameter& load : load_parameters()) all.push_back(std::move(load));
     return all;
   }();

@@ -1,9 +1,12 @@
 #include "agent/plan/profile.hpp"
 
 #include <filesystem>
+#include <fstream>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "agent/plan/points.hpp"
 
@@ -179,6 +182,17 @@ TEST(Profile, EveryShippedProfileLoads) {
     ++loaded;
   }
   EXPECT_GE(loaded, 3);
+}
+
+// Editors must know exactly the parameters that the program knows.
+TEST(Profile, SchemaListsEveryParameter) {
+  std::ifstream file(XBLK_SOURCE_DIR "/profiles/schema/profile.schema.json");
+  const auto schema = nlohmann::json::parse(file);
+  std::set<std::string> described;
+  for (const auto& [name, unused] : schema["definitions"]["selection"]["properties"].items()) described.insert(name);
+  std::set<std::string> known;
+  for (const Parameter& parameter : parameters()) known.insert(parameter.name);
+  EXPECT_EQ(described, known);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -100,6 +101,25 @@ TEST(Results, NotJson) {
   ASSERT_FALSE(results.has_value());
   EXPECT_THAT(results.error().message, HasSubstr("r.json: not JSON: "));
   EXPECT_THAT(results.error().message, testing::Not(HasSubstr("\n")));
+}
+
+// The file is also what profiles/schema/schema_test.py holds the schema to. Old files must stay readable: a change that
+// breaks this test needs a new version number.
+TEST(Results, FormatIsTheOneOnRecord) {
+  std::ifstream file(XBLK_SOURCE_DIR "/agent/report/testdata/results-v1.json");
+  std::ostringstream recorded;
+  recorded << file.rdbuf();
+  EXPECT_EQ(to_json(example_results()).dump(2) + "\n", recorded.str());
+}
+
+TEST(Results, SchemaDescribesEveryMechanism) {
+  std::ifstream file(XBLK_SOURCE_DIR "/profiles/schema/results.schema.json");
+  const Json schema = Json::parse(file);
+  const Json& described = schema["definitions"]["mechanism"]["properties"];
+  EXPECT_EQ(described.size(), kMechanisms.size());
+  for (const MechanismInfo& info : kMechanisms) {
+    EXPECT_EQ(described.value(std::string(info.name), Json::object()).value("description", ""), info.meaning);
+  }
 }
 
 class ResultsFile : public testing::Test {
