@@ -51,6 +51,10 @@ inline void publish_grant(GrantEntry& entry, DomId peer, FrameNumber frame, plat
   std::atomic_ref(entry.header).store(make_header(peer, access), std::memory_order_release);
 }
 
+inline bool is_granted(GrantEntry& entry) {
+  return (std::atomic_ref(entry.header).load(std::memory_order_relaxed) & kGtfTypeMask) == kGtfPermitAccess;
+}
+
 // "Invalidating an in-use GTF_permit_access entry" of grant_table.h: succeeds only while nobody holds the page. The
 // compare-and-swap closes the gap between looking at the bits and clearing the entry (XSA-396).
 inline bool withdraw_grant(GrantEntry& entry) {

@@ -72,10 +72,10 @@ class GuestPages {
         memory_(memory),
         pages_(pages),
         entries_(reinterpret_cast<GrantEntry*>(grant_frames)),
+        entry_count_(frames * kGrantsPerFrame),
         frames_free_(pages) {
-    const std::uint32_t entries = frames * kGrantsPerFrame;
-    grants_free_.reserve(entries);
-    for (std::uint32_t i = entries; i-- > kReservedGrants;) grants_free_.push_back(GrantRef(i));
+    grants_free_.reserve(entry_count_);
+    for (std::uint32_t i = entry_count_; i-- > kReservedGrants;) grants_free_.push_back(GrantRef(i));
   }
 
   // Zeroed, so that no earlier contents reach the peer through a granted page (XSA-403).
@@ -125,6 +125,8 @@ class GuestPages {
   }
 
   bool end_access(GrantRef gref) {
+    XBLK_CHECK(gref.value() >= kReservedGrants && gref.value() < entry_count_, "only a granted reference is ended");
+    XBLK_CHECK(is_granted(entries_[gref.value()]), "a grant is ended once");
     if (!withdraw_grant(entries_[gref.value()])) return false;
     platform::LockWait unmeasured;
     const Exclusive guard(lock_, unmeasured);
@@ -140,6 +142,7 @@ class GuestPages {
   std::byte* const memory_;
   const std::uint32_t pages_;
   GrantEntry* const entries_;
+  const std::uint32_t entry_count_;
   FrameAllocator frames_free_;
   std::vector<GrantRef> grants_free_;
 };

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "drivers/base/prng.hpp"
+#include "drivers/env/virtual/virtual_env.hpp"
 
 namespace xblk::hypervisor {
 namespace {
@@ -56,6 +57,18 @@ TEST(FrameAllocatorDeathTest, DoubleFreeIsABug) {
   const FrameNumber first = *frames.allocate(4);
   frames.release(first, 4);
   EXPECT_DEATH(frames.release(FrameNumber(2), 1), "freed once");
+}
+
+TEST(GuestPagesDeathTest, EndingAGrantTwiceIsABug) {
+  env::VirtualEnv env;
+  auto memory = std::move(*env::VirtualMemory::create("memory", 4));
+  auto grants = std::move(*env::VirtualMemory::create("grants", 1));
+  GuestPages<env::VirtualEnv> pages(env, DomId(1), memory.base(), 4, grants.base(), 1);
+  const GrantRef gref = *pages.grant(kDom0, FrameNumber(0), platform::Access::read_write);
+  EXPECT_GE(gref.value(), kReservedGrants);
+  EXPECT_TRUE(pages.end_access(gref));
+  EXPECT_DEATH(pages.end_access(gref), "ended once");
+  EXPECT_DEATH(pages.end_access(GrantRef(kGrantsPerFrame)), "granted reference");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +24,7 @@
 #include "drivers/hypervisor/dom0.hpp"
 #include "drivers/hypervisor/emu/emu_guest.hpp"
 #include "drivers/hypervisor/emu/guest_server.hpp"
+#include "drivers/hypervisor/emu/process_limits.hpp"
 #include "drivers/hypervisor/hypervisor.hpp"
 #include "drivers/platform/conformance/conformance.hpp"
 
@@ -232,6 +234,15 @@ TEST(GuestServer, TakesOverASocketOnlyFromADeadHost) {
   ASSERT_EQ(::bind(stale, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   ::close(stale);
   EXPECT_TRUE(GuestServer::listen(hypervisor, config, {}));
+}
+
+TEST(ProcessLimits, CapacityIsBelowTheSysctlAndFitsAHandle) {
+  std::uint64_t sysctl = 0;
+  ASSERT_TRUE(std::ifstream("/proc/sys/vm/max_map_count") >> sysctl);
+  EXPECT_LT(mapping_capacity(), sysctl);
+  EXPECT_LE(mapping_capacity(), kMaptrackLimitMax);
+  EXPECT_GT(mapping_capacity(), 0u);
+  EXPECT_TRUE(raise_descriptor_limit());
 }
 
 // ---- Guests that do not follow the protocol -------------------------------------------------------------------------
