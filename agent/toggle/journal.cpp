@@ -87,6 +87,33 @@ bool read_change(const json& object, KeyChange& change) {
   return true;
 }
 
+bool read_attached(const json& object, Vbd& vbd) {
+  if (!object.is_object() || !object.contains("attached") || !object["attached"].is_object()) return false;
+  const json& attached = object["attached"];
+  const auto number = [&](const char* key, std::uint64_t max) -> std::optional<std::uint64_t> {
+    const auto it = attached.find(key);
+    if (it == attached.end() || !it->is_number_unsigned() || it->get<std::uint64_t>() > max) return std::nullopt;
+    return it->get<std::uint64_t>();
+  };
+  const auto guest = number("guest", UINT16_MAX);
+  const auto device = number("device", UINT32_MAX);
+  if (!guest || !device) return false;
+  vbd = {DomId(static_cast<std::uint16_t>(*guest)), static_cast<std::uint32_t>(*device)};
+  return true;
+}
+
+// Any line but the first.
+bool read_entry(const json& object, JournalContent& content) {
+  if (Vbd vbd; read_attached(object, vbd)) {
+    content.attached.push_back(vbd);
+    return true;
+  }
+  KeyChange change;
+  if (!read_change(object, change)) return false;
+  content.changes.push_back(std::move(change));
+  return true;
+}
+
 bool read_header(const json& object, JournalContent& content) {
   if (!object.is_object() || object.value("xblk_journal", json()) != json(kJournalVersion)) return false;
   std::optional<std::string> xenstore;
@@ -148,6 +175,11 @@ Status Journal::record(std::span<const KeyChange> changes) {
   return append(fd_.get(), lines, path_);
 }
 
+Status Journal::record_attach(const Vbd& vbd) {
+  const json line{{"attached", {{"guest", vbd.guest.value()}, {"device", vbd.device}}}};
+  return append(fd_.get(), line.dump() + "\n", path_);
+}
+
 Status Journal::close() {
   if (::unlink(path_.c_str()) != 0 && errno != ENOENT) {
     return tl::unexpected(host::storage_error(errno, "remove", path_));
@@ -169,13 +201,11 @@ Result<JournalContent> read_journal(const fs::path& file) {
     }
     const json line = json::parse(rest.substr(0, end), nullptr, false);
     rest.remove_prefix(end + 1);
-    KeyChange change;
-    const bool understood = number == 1 ? read_header(line, content) : read_change(line, change);
+    const bool understood = number == 1 ? read_header(line, content) : read_entry(line, content);
     if (!understood) {
       return fail(EINVAL,
                   fmt::format("{}:{}: not a line of an xblk journal; nothing was restored", file.string(), number));
     }
-    if (number > 1) content.changes.push_back(std::move(change));
   }
   return content;
 }

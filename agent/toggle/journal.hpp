@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/host/unique_fd.hpp"
+#include "agent/toggle/vbd.hpp"
 #include "drivers/base/result.hpp"
 
 namespace xblk::toggle {
@@ -37,6 +38,7 @@ class Journal {
 
   // On disk when it returns.
   Status record(std::span<const KeyChange> changes);
+  Status record_attach(const Vbd& vbd);
   // Everything is as it was before: the file has served its purpose and is removed.
   Status close();
 
@@ -53,6 +55,7 @@ struct JournalContent {
   std::int64_t pid = 0;
   std::int64_t unix_time_seconds = 0;
   std::vector<KeyChange> changes;
+  std::vector<Vbd> attached;
   bool truncated = false;  // the last line was being written when the process died: its change was never made
 };
 

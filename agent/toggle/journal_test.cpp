@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/host/fake/fake_host.hpp"
 #include "agent/toggle/fake/fake_keys.hpp"
 #include "agent/toggle/restore.hpp"
 #include "agent/toggle/test_directory.hpp"
@@ -37,6 +38,7 @@ class JournalTest : public testing::Test {
   }
   Result<std::unique_ptr<KeyAccess>> no_host(const std::string& socket) { return fail(ECONNREFUSED, socket); }
   TestDirectory directory_;
+  host::FakeHost host_{[](const host::ProcessSpec&) -> Result<host::FakeLife> { return host::FakeLife{}; }};
 };
 
 // A Connector to a store that outlives the connection.
@@ -125,7 +127,7 @@ TEST_F(JournalTest, OtherDamageRestoresNothing) {
   std::ofstream(file, std::ios::app) << "{\"device\":\"/dev\",\"path\":\"/etc\",\"before\":null,\"after\":null}\n";
   FakeKeys keys;
   keys.keys = {{"/dev/state", "4"}, {"/dev/xblk-policy/queues", "2"}};
-  const auto reports = restore_abandoned(directory_.path() / "state", to(keys)).value();
+  const auto reports = restore_abandoned(directory_.path() / "state", host_, to(keys)).value();
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_THAT(reports[0].unrestorable, HasSubstr(file.string() + ":3: not a line of an xblk journal"));
   EXPECT_EQ(keys.keys.at("/dev/xblk-policy/queues"), "2");
@@ -136,10 +138,10 @@ TEST_F(JournalTest, RestoresBackwardsVerifiesAndIsIdempotent) {
   const KeyChange changes[] = {change(std::nullopt, "1"), change("1", "2"), change("2", "3")};
   FakeKeys keys;
   keys.keys = {{"/dev/state", "4"}, {"/dev/xblk-policy/queues", "3"}};
-  const auto first = restore(keys, changes).value();
+  const auto first = restore(keys, host_, {}, changes).value();
   EXPECT_EQ(first.restored, 3U);
   EXPECT_FALSE(keys.keys.contains("/dev/xblk-policy/queues"));
-  const auto again = restore(keys, changes).value();
+  const auto again = restore(keys, host_, {}, changes).value();
   EXPECT_EQ(again.restored, 0U);
   EXPECT_FALSE(keys.keys.contains("/dev/xblk-policy/queues"));
 }
@@ -149,7 +151,7 @@ TEST_F(JournalTest, AForeignChangeIsLeftAlone) {
   abandoned(changes);
   FakeKeys keys;
   keys.keys = {{"/dev/state", "4"}, {"/dev/xblk-policy/queues", "7"}};
-  const auto reports = restore_abandoned(directory_.path() / "state", to(keys)).value();
+  const auto reports = restore_abandoned(directory_.path() / "state", host_, to(keys)).value();
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_FALSE(reports[0].complete());
   EXPECT_THAT(reports[0].restored.conflicts, ElementsAre(HasSubstr("is '7', neither '1' as before nor '2' as set")));
@@ -160,7 +162,7 @@ TEST_F(JournalTest, AForeignChangeIsLeftAlone) {
 TEST_F(JournalTest, ADetachedVbdGetsNoGhost) {
   const KeyChange changes[] = {change("1", "2")};
   FakeKeys keys;
-  EXPECT_EQ(restore(keys, changes).value().device_gone, 1U);
+  EXPECT_EQ(restore(keys, host_, {}, changes).value().device_gone, 1U);
   EXPECT_TRUE(keys.keys.empty());
 }
 
@@ -168,13 +170,13 @@ TEST_F(JournalTest, AHostThatIsGoneIsReportedAndTheJournalKept) {
   const KeyChange changes[] = {change("1", "2")};
   const auto file = abandoned(changes);
   const auto reports =
-      restore_abandoned(directory_.path() / "state", [this](const std::string& s) { return no_host(s); });
+      restore_abandoned(directory_.path() / "state", host_, [this](const std::string& s) { return no_host(s); });
   ASSERT_TRUE(reports);
   EXPECT_THAT((*reports)[0].unrestorable, HasSubstr("its xenstore does not answer (/emu/socket)"));
   EXPECT_TRUE(std::filesystem::exists(file));
   FakeKeys dead;
   dead.gone = true;
-  EXPECT_FALSE(restore_abandoned(directory_.path() / "state", to(dead)).value()[0].complete());
+  EXPECT_FALSE(restore_abandoned(directory_.path() / "state", host_, to(dead)).value()[0].complete());
 }
 
 TEST_F(JournalTest, ARefusedWriteRestoresNothingHalf) {
@@ -182,8 +184,26 @@ TEST_F(JournalTest, ARefusedWriteRestoresNothingHalf) {
   FakeKeys keys;
   keys.keys = {{"/dev/state", "4"}, {"/dev/a", "2"}, {"/dev/b", "2"}};
   keys.refused = "/dev/a";  // restored last
-  EXPECT_FALSE(restore(keys, changes));
+  EXPECT_FALSE(restore(keys, host_, {}, changes));
   EXPECT_EQ(keys.keys.at("/dev/b"), "2");
+}
+
+TEST_F(JournalTest, AnAttachedVbdIsDetached) {
+  const Vbd vbd{DomId(3)};
+  FakeKeys keys;
+  {
+    Journal left = journal();
+    ASSERT_TRUE(left.record_attach(vbd));
+    EXPECT_EQ(read_journal(left.path()).value().attached.at(0).guest, DomId(3));
+    ASSERT_TRUE(attach(keys, {.vbd = vbd}));
+  }
+  const auto reports = restore_abandoned(directory_.path() / "state", host_, to(keys)).value();
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_TRUE(reports[0].complete());
+  EXPECT_EQ(reports[0].restored.detached, 1U);
+  EXPECT_EQ(reports[0].restored.forced.size(), 1U) << "no backend answered";
+  EXPECT_FALSE(keys.keys.contains(vbd.backend_directory() + "/state"));
+  EXPECT_THAT(abandoned_journals(directory_.path() / "state").value(), IsEmpty());
 }
 
 TEST_F(JournalTest, RestoreAllEndsWithAnEmptyDirectory) {
@@ -193,7 +213,7 @@ TEST_F(JournalTest, RestoreAllEndsWithAnEmptyDirectory) {
   abandoned(second);
   FakeKeys keys;
   keys.keys = {{"/dev/state", "4"}, {"/dev/xblk-policy/queues", "3"}};
-  const auto reports = restore_abandoned(directory_.path() / "state", to(keys)).value();
+  const auto reports = restore_abandoned(directory_.path() / "state", host_, to(keys)).value();
   EXPECT_EQ(reports.size(), 2U);
   EXPECT_EQ(keys.keys.at("/dev/xblk-policy/queues"), "1");
   EXPECT_THAT(abandoned_journals(directory_.path() / "state").value(), IsEmpty());

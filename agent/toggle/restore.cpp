@@ -48,7 +48,22 @@ Status restore_one(KeyAccess& keys, const KeyChange& change, Restored& outcome) 
   return {};
 }
 
-RestoreReport restore_file(const std::filesystem::path& file, const Connector& connect) {
+constexpr Nanos kDetachPatience = seconds(5);
+
+Status detach_all(KeyAccess& keys, host::Host& host, std::span<const Vbd> attached, Restored& outcome) {
+  for (const Vbd& vbd : attached) {
+    const auto backend = read_optional(keys, vbd.backend_directory() + "/state");
+    if (!backend) return tl::unexpected(backend.error());
+    if (!*backend) continue;
+    const auto status = detach(keys, host, vbd, kDetachPatience);
+    if (!status && status.error().code != ETIMEDOUT) return status;
+    if (!status) outcome.forced.push_back(status.error().message);
+    ++outcome.detached;
+  }
+  return {};
+}
+
+RestoreReport restore_file(const std::filesystem::path& file, host::Host& host, const Connector& connect) {
   RestoreReport report;
   report.journal = file;
   const auto content = read_journal(file);
@@ -56,13 +71,13 @@ RestoreReport restore_file(const std::filesystem::path& file, const Connector& c
     report.unrestorable = content.error().message;
     return report;
   }
-  if (!content->changes.empty()) {
+  if (!content->changes.empty() || !content->attached.empty()) {
     auto keys = connect(content->xenstore);
     if (!keys) {
       report.unrestorable = fmt::format("{}: its xenstore does not answer ({})", file.string(), keys.error().message);
       return report;
     }
-    auto restored = restore(**keys, content->changes);
+    auto restored = restore(**keys, host, content->attached, content->changes);
     if (!restored) {
       report.unrestorable = fmt::format("{}: {}", file.string(), restored.error().message);
       return report;
@@ -75,10 +90,13 @@ RestoreReport restore_file(const std::filesystem::path& file, const Connector& c
 
 }  // namespace
 
-Result<Restored> restore(KeyAccess& keys, std::span<const KeyChange> changes) {
+Result<Restored> restore(KeyAccess& keys, host::Host& host, std::span<const Vbd> attached,
+                         std::span<const KeyChange> changes) {
+  Restored detached;
+  if (auto status = detach_all(keys, host, attached, detached); !status) return tl::unexpected(status.error());
   Restored outcome;
   const auto status = keys.transaction([&]() -> Status {
-    outcome = {};
+    outcome = detached;
     // Backwards: a key changed twice passes through its middle value to its first.
     for (auto change = changes.rbegin(); change != changes.rend(); ++change) {
       if (auto done = restore_one(keys, *change, outcome); !done) return done;
@@ -89,13 +107,14 @@ Result<Restored> restore(KeyAccess& keys, std::span<const KeyChange> changes) {
   return outcome;
 }
 
-Result<std::vector<RestoreReport>> restore_abandoned(const std::filesystem::path& directory, const Connector& connect) {
+Result<std::vector<RestoreReport>> restore_abandoned(const std::filesystem::path& directory, host::Host& host,
+                                                     const Connector& connect) {
   const auto journals = abandoned_journals(directory);
   if (!journals) return tl::unexpected(journals.error());
   std::vector<RestoreReport> reports;
   // Newest first: runs one after another on the same vbd are undone in reverse, as changes within one are.
   for (auto file = journals->rbegin(); file != journals->rend(); ++file)
-    reports.push_back(restore_file(*file, connect));
+    reports.push_back(restore_file(*file, host, connect));
   return reports;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/host/host.hpp"
 #include "agent/toggle/journal.hpp"
 #include "agent/toggle/key_access.hpp"
 
@@ -17,11 +18,15 @@ struct Restored {
   std::size_t restored = 0;            // keys put back and read back
   std::size_t unchanged = 0;           // already as before: the change was never made, or restored earlier
   std::size_t device_gone = 0;         // the vbd was detached, and the keys with it
+  std::size_t detached = 0;            // vbds that the journal's process had attached
+  std::vector<std::string> forced;     // of these: their backends did not close in time, one line each
   std::vector<std::string> conflicts;  // somebody else changed them since; left alone, one line each
 };
 
-// One transaction for all keys, so that a driver that reacts sees all of them or none. Doing it again changes nothing.
-Result<Restored> restore(KeyAccess& keys, std::span<const KeyChange> changes);
+// Detaches the vbds, then puts back the keys of all others in one transaction, so that a driver that reacts sees all of
+// them or none. Doing it again changes nothing.
+Result<Restored> restore(KeyAccess& keys, host::Host& host, std::span<const Vbd> attached,
+                         std::span<const KeyChange> changes);
 
 struct RestoreReport {
   std::filesystem::path journal;
@@ -34,6 +39,7 @@ struct RestoreReport {
 using Connector = std::function<Result<std::unique_ptr<KeyAccess>>(const std::string& xenstore)>;
 
 // `xblk restore`: every abandoned journal. A journal whose keys are all as before is removed, any other is kept.
-Result<std::vector<RestoreReport>> restore_abandoned(const std::filesystem::path& directory, const Connector& connect);
+Result<std::vector<RestoreReport>> restore_abandoned(const std::filesystem::path& directory, host::Host& host,
+                                                     const Connector& connect);
 
 }  // namespace xblk::toggle

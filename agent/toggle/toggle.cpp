@@ -88,6 +88,16 @@ Result<std::vector<KeyChange>> Toggle::changes_for(const Vbd& vbd, const Policie
   return changes;
 }
 
+Status Toggle::attach(const VbdConfig& config) {
+  // Asked before it is journalled: restore must never detach a vbd that was there before us.
+  const std::string backend = config.vbd.backend_directory();
+  if (keys_.read(backend + "/state")) return fail(EEXIST, backend + " exists already; detach that vbd first");
+  if (auto status = journal_.record_attach(config.vbd); !status) return status;
+  if (auto status = toggle::attach(keys_, config); !status) return status;
+  attached_.push_back(config.vbd);
+  return {};
+}
+
 Status Toggle::apply(const Vbd& vbd, const Policies& policies) {
   if (auto status = check(policies); !status) return status;
   for (const std::string& directory : {vbd.backend_directory(), vbd.frontend_directory()}) {
@@ -127,7 +137,7 @@ Status Toggle::wait_connected(const Vbd& vbd, Nanos patience) {
 }
 
 Result<Restored> Toggle::restore() {
-  auto restored = toggle::restore(keys_, changes_);
+  auto restored = toggle::restore(keys_, host_, attached_, changes_);
   if (!restored) return restored;
   closed_ = true;
   if (!restored->conflicts.empty()) return restored;  // the journal stays, as the record of it

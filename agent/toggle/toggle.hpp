@@ -29,6 +29,9 @@ class Toggle {
   // Restores, if restore() was not called. What fails then stays in the journal for `xblk restore`.
   ~Toggle();
 
+  // As toggle::attach(), journalled: restore() detaches it.
+  Status attach(const VbdConfig& config);
+
   // Journal first, then one transaction: the policies, a changed reconnect counter if the frontend is connected (it
   // takes them at its next connect otherwise), and away with both ends' published results, so that nobody reads those
   // of the old connection. Limits of a backend that waits for its first frontend: see VbdConfig::policies.
@@ -37,7 +40,7 @@ class Toggle {
   // Until both ends are connected and have published a result. The error says which end is in which state.
   Status wait_connected(const Vbd& vbd, Nanos patience);
 
-  // Everything that apply() changed. Removes the journal when nothing is left to restore.
+  // Everything that attach() and apply() changed. Removes the journal when nothing is left to restore.
   Result<Restored> restore();
 
  private:
@@ -47,6 +50,7 @@ class Toggle {
   host::Host& host_;
   Journal journal_;
   std::vector<KeyChange> changes_;
+  std::vector<Vbd> attached_;
   bool closed_ = false;
 };
 

@@ -123,6 +123,21 @@ TEST_F(ToggleTest, DestructionRestores) {
   EXPECT_TRUE(std::filesystem::is_empty(state()));
 }
 
+TEST_F(ToggleTest, AttachedVbdsEndWithIt) {
+  const auto before = keys_.keys;
+  const Vbd other{DomId(4)};
+  {
+    Toggle toggle(keys_, host_, journal());
+    ASSERT_TRUE(toggle.attach({.vbd = other, .policies = {.front = {{"queues", "4"}}, .back = {}}}));
+    ASSERT_TRUE(toggle.apply(other, kPersistentOff));
+    // A vbd that was there before must not end with it.
+    EXPECT_EQ(toggle.attach({.vbd = kVbd}).error().code, EEXIST);
+  }
+  EXPECT_EQ(keys_.keys.count(other.backend_directory() + "/state"), 0U);
+  EXPECT_EQ(keys_.keys.at(back("state")), before.at(back("state")));
+  EXPECT_TRUE(std::filesystem::is_empty(state()));
+}
+
 TEST_F(ToggleTest, WhatIsAlreadySoIsNotWritten) {
   keys_.keys[back("xblk-policy/persistent")] = "0";
   Toggle toggle(keys_, host_, journal());
@@ -176,7 +191,7 @@ class KilledToggleTest : public ToggleTest {
   [[nodiscard]] std::filesystem::path saved() const { return directory_.path() / "keys.json"; }
 
   std::vector<RestoreReport> restore_all(FakeKeys& keys) {
-    return restore_abandoned(state(),
+    return restore_abandoned(state(), host_,
                              [&](const std::string&) -> Result<std::unique_ptr<KeyAccess>> {
                                auto copy = std::make_unique<FakeKeys>(keys);
                                copy->drivers = [&keys](FakeKeys& changed) { keys.keys = changed.keys; };
