@@ -1,42 +1,25 @@
 // The engine in the real fio, on a device in memory: what fio does with each answer of ours is fio's to show.
-#include <sys/wait.h>
-
-#include <cstdio>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "drivers/fio/testing.hpp"
+#include "drivers/fio/fio_testing.hpp"
 
 namespace xblk::fio_engine {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string output;  // both streams
-};
 
 class Engine : public testing::Test {
  protected:
-  Outcome fio(const std::string& arguments, const std::string& engine = "xblk-fio-memory",
-              const std::string& device = "--xblk_device=device/vbd/51712 ") {
-    const std::string command = "cd " + folder_.file("") +
-                                " && timeout 60 " XBLK_FIO_PROGRAM " --ioengine=external:" XBLK_BIN_DIR "/lib" +
-                                engine + ".so --name=job --bs=4k " + device + arguments + " 2>&1";
-    Outcome outcome;
-    FILE* pipe = ::popen(command.c_str(), "r");
-    if (pipe == nullptr) return outcome;
-    for (char part[4096]; std::fgets(part, sizeof part, pipe) != nullptr;) outcome.output += part;
-    outcome.exit_code = WEXITSTATUS(::pclose(pipe));
-    return outcome;
+  FioOutcome fio(const std::string& arguments, const std::string& engine = "xblk-fio-memory",
+                 const std::string& device = "--xblk_device=device/vbd/51712 ") {
+    return run_fio(folder_, engine, device + arguments);
   }
 
-  void expect_refused(const Outcome& outcome, const std::string& line) {
+  void expect_refused(const FioOutcome& outcome, const std::string& line) {
     EXPECT_NE(outcome.exit_code, 0) << outcome.output;
     EXPECT_THAT(outcome.output, AllOf(HasSubstr("xblk: "), HasSubstr(line)));
   }
@@ -47,9 +30,7 @@ class Engine : public testing::Test {
   [[nodiscard]] std::vector<nlohmann::json> snapshots() const { return json_lines(folder_.file("snapshots")); }
 
   static std::uint64_t total(const nlohmann::json& snapshot, const char* counter) {
-    std::uint64_t sum = 0;
-    for (const auto& queue : snapshot["front"]["queues"]) sum += queue["counters"][counter].get<std::uint64_t>();
-    return sum;
+    return counter_total(snapshot["front"], counter);
   }
 
   TemporaryFolder folder_;

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "drivers/base/prng.hpp"
-#include "drivers/fio/testing.hpp"
+#include "drivers/fio/memory_opener_testing.hpp"
 
 namespace xblk::fio_engine {
 namespace {

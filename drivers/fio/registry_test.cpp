@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "drivers/fio/testing.hpp"
+#include "drivers/fio/fio_testing.hpp"
+#include "drivers/fio/memory_opener_testing.hpp"
 
 namespace xblk::fio_engine {
 namespace {

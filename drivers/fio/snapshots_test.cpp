@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "drivers/base/statistics_file.hpp"
-#include "drivers/fio/testing.hpp"
+#include "drivers/fio/fio_testing.hpp"
 
 namespace xblk::fio_engine {
 namespace {
