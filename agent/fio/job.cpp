@@ -107,7 +107,7 @@ Result<std::vector<std::string>> argv(const GuestJob& job) {
   if (job.size) words.push_back(fmt::format("--size={}", job.size->value()));
   if (job.runtime) {
     words.push_back("--runtime=" + milliseconds(*job.runtime));
-    words.emplace_back("--time_based=1");
+    if (job.time_based) words.emplace_back("--time_based=1");
   }
   if (job.ramp) words.push_back("--ramp_time=" + milliseconds(*job.ramp));
   for (const auto& [name, value] : job.options) {

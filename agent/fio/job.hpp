@@ -33,7 +33,8 @@ struct GuestJob {
   Bytes block_size{4096};
   unsigned iodepth = 1;
   unsigned jobs = 1;
-  std::optional<Nanos> runtime = {};  // given: time_based
+  std::optional<Nanos> runtime = {};
+  bool time_based = true;  // with a runtime: run for all of it, however small the disk
   std::optional<Nanos> ramp = {};
   std::optional<Bytes> size = {};
   // Any other fio option, verbatim and in order; an empty value is an option without one.

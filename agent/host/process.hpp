@@ -30,6 +30,7 @@ struct ProcessSpec {
   std::filesystem::path directory = {};                               // empty: ours
   Output standard_output = Discard{};
   Output standard_error = Discard{};
+  bool outlives_us = false;  // a service left behind on purpose: neither our end nor our death ends it
 };
 
 struct ExitStatus {
@@ -43,7 +44,7 @@ struct ExitStatus {
 
 class Process {
  public:
-  // Destruction kills and reaps the whole group: no path leaves an orphan.
+  // Destruction kills and reaps the whole group: no path leaves an orphan, except one that was asked for.
   virtual ~Process() = default;
 
   [[nodiscard]] virtual pid_t pid() const = 0;

@@ -33,6 +33,7 @@ struct Launch {
   int error = -1;
   int failure = -1;  // CLOEXEC pipe: errno of a failed exec; closed by a successful one
   pid_t parent = 0;
+  bool outlives_us = false;
 };
 
 Result<std::string> find_program(const std::string& name) {
@@ -69,10 +70,14 @@ std::vector<std::string> merged_environment(const ProcessSpec& spec) {
 }
 
 [[noreturn]] void run_child(const Launch& launch) {
-  ::setpgid(0, 0);
-  // We may be killed with SIGKILL: the kernel then kills the child for us. The parent may be gone before this call.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launch.parent) ::_exit(127);
+  if (launch.outlives_us) {
+    ::setsid();  // nor does the terminal's hang-up end it
+  } else {
+    ::setpgid(0, 0);
+    // We may be killed with SIGKILL: the kernel then kills the child for us. The parent may be gone before this call.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != launch.parent) ::_exit(127);
+  }
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);  // a blocked SIGINT would survive exec and fio could not be stopped
@@ -133,6 +138,7 @@ Result<std::unique_ptr<LinuxProcess>> LinuxProcess::spawn(const ProcessSpec& spe
   launch.environment = pointers(launch.environment_text);
   launch.directory = spec.directory.empty() ? nullptr : spec.directory.c_str();
   launch.parent = ::getpid();
+  launch.outlives_us = process->outlives_us_ = spec.outlives_us;
 
   auto output = open_output(spec.standard_output, process->output_.pipe, process->output_.limit);
   if (!output) return tl::unexpected(output.error());
@@ -147,7 +153,7 @@ Result<std::unique_ptr<LinuxProcess>> LinuxProcess::spawn(const ProcessSpec& spe
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno(fmt::format("cannot start {}", launch.program));
   if (pid == 0) run_child(launch);
-  ::setpgid(pid, pid);  // both sides set it, so that it holds whoever runs first
+  if (!spec.outlives_us) ::setpgid(pid, pid);  // both sides set it, so that it holds whoever runs first
   process->pid_ = pid;
   process->pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U)));
   XBLK_CHECK(process->pidfd_, "pidfd_open of an own unreaped child");
@@ -165,7 +171,7 @@ Result<std::unique_ptr<LinuxProcess>> LinuxProcess::spawn(const ProcessSpec& spe
 }
 
 LinuxProcess::~LinuxProcess() {
-  if (pid_ < 0 || status_) return;
+  if (pid_ < 0 || status_ || outlives_us_) return;
   ::kill(-pid_, SIGKILL);
   wait_for(Nanos(-1));
 }

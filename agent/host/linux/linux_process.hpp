@@ -46,6 +46,7 @@ class LinuxProcess final : public Process {
   Stream output_;
   Stream error_;
   bool terminated_ = false;
+  bool outlives_us_ = false;
   std::optional<ExitStatus> status_;
 };
 
