@@ -75,6 +75,19 @@ function(xblk_test name)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}")
 endfunction()
 
+# xblk_machine_test(NAME SOURCES a_test.cpp ... [DEPS target ...]): for what few machines have (Xen). One ctest test with
+# its own main(), which exits with 77 and one line where the machine cannot run it; ctest then shows it as skipped.
+function(xblk_machine_test name)
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
+  if(XBLK_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE xblk_flags ${A_DEPS} GTest::gtest)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 LABELS machine)
+endfunction()
+
 # xblk_benchmark(NAME SOURCES a_bench.cpp ... [DEPS target ...]): Google Benchmark; a tiny run is a test, so it cannot rot.
 function(xblk_benchmark name)
   cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
