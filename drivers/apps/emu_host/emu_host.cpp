@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "drivers/hypervisor/emu/process_limits.hpp"
+
 namespace xblk::apps {
 namespace {
 
@@ -35,6 +37,7 @@ Status write_file(const std::string& path, const std::string& content) {
 hypervisor::HypervisorConfig hypervisor_config(const HostOptions& options) {
   hypervisor::HypervisorConfig config;
   config.grant_locks = options.grant_locks;
+  config.maptrack_limit = hypervisor::emu::mapping_capacity();
   return config;
 }
 

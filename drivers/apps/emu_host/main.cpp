@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <CLI/CLI.hpp>
 
 #include "drivers/apps/emu_host/emu_host.hpp"
+#include "drivers/hypervisor/emu/process_limits.hpp"
 
 namespace {
 
@@ -32,14 +32,6 @@ int block_stop_signals() {
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   return ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
-// Each port costs descriptors at both ends; the soft limit of 1,024 is a default of login shells, not a need.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Half of the CPUs: the other half is for the guests.
@@ -74,7 +66,9 @@ int main(int argc, char** argv) {
   const pid_t parent = ::getppid();
   if (die_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const int stop_fd = block_stop_signals();
-  raise_descriptor_limit();
+  if (auto raised = xblk::hypervisor::emu::raise_descriptor_limit(); !raised) {
+    fmt::print(stderr, "xblk-emu-host: {}\n", raised.error().message);
+  }
   if (die_with_parent && ::getppid() != parent) return kExitOk;  // it ended before prctl took effect
 
   auto host = xblk::apps::EmuHost::start(options);
