@@ -7,6 +7,8 @@
 #include <map>
 #include <numeric>
 
+#include "agent/fio/job.hpp"
+
 namespace xblk::plan {
 namespace {
 
@@ -15,28 +17,18 @@ constexpr std::uint64_t kDepthMax = 4096;
 constexpr std::uint64_t kJobsMax = 64;
 constexpr std::uint64_t kBlockMax = 16 << 20;
 
-// Options that decide whether a measurement can be trusted or read back; xblk writes them itself.
-const std::map<std::string, std::string, std::less<>>& reserved_fio_options() {
-  static const std::map<std::string, std::string, std::less<>> kReserved = [] {
-    std::map<std::string, std::string, std::less<>> map;
-    for (const char* engine : {"ioengine", "thread", "filename", "name", "directory", "section"}) {
-      map[engine] = "xblk sets it for its own engine";
-    }
-    for (const char* output : {"output", "output_format", "eta", "eta_newline", "status_interval", "minimal",
-                               "terse_version", "append_terse", "group_reporting", "unified_rw_reporting"}) {
-      map[output] = "xblk sets it to read fio's result";
-    }
-    for (const char* latency :
-         {"gtod_reduce", "disable_lat", "disable_clat", "lat_percentiles", "clat_percentiles", "percentile_list"}) {
-      map[latency] = "xblk sets it to get latency percentiles";
-    }
-    for (const char* process : {"client", "server", "daemonize", "exec_prerun", "exec_postrun", "parse_only", "showcmd",
-                                "debug", "idle_prof", "include", "write_config"}) {
-      map[process] = "it changes what the fio process does, not the load";
-    }
-    return map;
-  }();
-  return kReserved;
+// What fio itself would take, and a profile may not: a profile is data, so it starts no program and names no file, and
+// the percentiles of a result are always the same ones. The job writer (agent/fio) refuses what it sets itself.
+bool is_refused_option(std::string_view option) {
+  constexpr std::string_view kRefused[] = {"exec_prerun",     "exec_postrun",    "directory",      "opendir",
+                                           "filename_format", "replay_redirect", "read_iolog",     "write_iolog",
+                                           "include",         "disable_clat",    "percentile_list"};
+  return std::find(std::begin(kRefused), std::end(kRefused), option) != std::end(kRefused);
+}
+
+// Options that a profile sets and the job writer has a place of its own for.
+bool is_duration_or_size(std::string_view option) {
+  return option == "runtime" || option == "ramp_time" || option == "time_based" || option == "size";
 }
 
 const std::map<std::string, std::string, std::less<>>& load_parameter_of_option() {
@@ -248,19 +240,14 @@ Result<std::string> canonical_value(const Parameter& parameter, const std::strin
 }
 
 Status check_fio_option(const std::string& option) {
-  const bool plain = !option.empty() && std::all_of(option.begin(), option.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '-';
-  });
-  if (!plain) return fail(EINVAL, "'" + option + "' is not the name of an fio option");
-  const std::string underscored = replace_all(option, '-', '_');
-  if (const auto own = load_parameter_of_option().find(underscored); own != load_parameter_of_option().end()) {
-    return fail(EINVAL, "'" + option + "' is a parameter of its own; write '" + own->second +
+  const auto& own = load_parameter_of_option();
+  if (const auto parameter = own.find(option); parameter != own.end()) {
+    return fail(EINVAL, "'" + option + "' is a parameter of its own; write '" + parameter->second +
                             "' under 'fixed' or 'matrix', without 'fio'");
   }
-  if (const auto reserved = reserved_fio_options().find(underscored); reserved != reserved_fio_options().end()) {
-    return fail(EINVAL, "fio option '" + option + "' cannot be set: " + reserved->second);
-  }
-  return {};
+  if (is_duration_or_size(option)) return {};
+  if (is_refused_option(option)) return fail(EINVAL, "fio option '" + option + "' is not for profiles");
+  return fio::check_passed_option(option);
 }
 
 Result<std::string> canonical_fio_value(const std::string& text, bool quoted) {
