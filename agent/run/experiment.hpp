@@ -29,7 +29,10 @@ Schedule make_schedule(plan::Profile profile, std::optional<unsigned> repeats, s
 // Of the largest point: what a host that serves all of them must allow a guest.
 RigSpec rig_spec_of(const plan::Point& point);
 
-// Time of the load alone; connecting and proving add about a second a visit.
+// What connecting, ending and proving add to the load of a visit, about; for estimates before the first is over.
+inline constexpr Nanos kVisitOverhead = millis(700);
+
+// Time of the load alone.
 Nanos planned_load(const Schedule& schedule);
 
 struct ExperimentConfig {

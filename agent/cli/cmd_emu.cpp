@@ -1,0 +1,155 @@
+// xblk emu: an emulated host to play with, and what a shell needs to aim stock xenstore tools and fio at it.
+#include <csignal>
+
+#include "agent/cli/command.hpp"
+#include "agent/cli/emu_directory.hpp"
+#include "agent/host/files.hpp"
+#include "agent/host/linux/linux_host.hpp"
+#include "agent/run/host_process.hpp"
+#include "agent/run/load.hpp"
+#include "agent/run/programs.hpp"
+#include "agent/toggle/keystore_access.hpp"
+
+namespace xblk::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct EmuOptions {
+  std::string directory = default_emu_directory();
+  run::RigSpec spec{.guests = 2};
+  std::string store = "null:1GiB";
+  unsigned guest = 0;
+
+  [[nodiscard]] run::HostLayout layout() const { return {fs::absolute(directory)}; }
+};
+
+Status attach_disks(const run::HostLayout& layout, const EmuOptions& options) {
+  auto client = keystore::Client::connect(layout.xenstore_socket().string());
+  if (!client) return tl::unexpected(client.error());
+  toggle::KeystoreAccess keys(*std::move(client));
+  for (unsigned guest = 1; guest <= options.spec.guests; ++guest) {
+    if (auto done = toggle::attach(keys, {.vbd = run::vbd_of(guest), .params = options.store}); !done) return done;
+  }
+  return {};
+}
+
+int up(const EmuOptions& options) {
+  auto host = host::create_linux_host();
+  if (!host) return complain(kEnvironment, host.error().message);
+  const auto layout = options.layout();
+  if (describe_emu(layout)) {
+    return complain(kEnvironment, fmt::format("an emulated host runs in {} already; 'xblk emu down' ends it",
+                                              layout.directory.string()));
+  }
+  const auto programs = run::own_programs();
+  std::error_code error;
+  fs::create_directories(layout.directory, error);
+  if (error) return complain(kEnvironment, host::storage_error(error.value(), "create", layout.directory).message);
+  auto started = run::HostProcess::start(
+      **host,
+      {.program = programs.emu_host, .layout = layout, .log = layout.log(), .spec = options.spec, .outlives_us = true});
+  if (!started) return complain(kEnvironment, started.error().message);
+  if (auto attached = attach_disks(layout, options); !attached) {
+    started->stop();
+    return complain(kEnvironment, attached.error().message);
+  }
+  return print(fmt::format("emulated host {} with {} guests in {}; next: xblk emu env --dir {}\n",
+                           started->process().pid(), options.spec.guests, layout.directory.string(),
+                           layout.directory.string()));
+}
+
+int down(const EmuOptions& options) {
+  auto host = host::create_linux_host();
+  if (!host) return complain(kEnvironment, host.error().message);
+  const auto layout = options.layout();
+  const auto found = describe_emu(layout);
+  if (!found) return complain(kEnvironment, found.error().message);
+  constexpr Nanos kPatience = seconds(10);
+  ::kill(found->pid, SIGTERM);
+  const Instant deadline = (*host)->now() + kPatience;
+  while (::kill(found->pid, 0) == 0) {
+    if ((*host)->now() >= deadline) {
+      return complain(kEnvironment, fmt::format("the host (process {}) did not end within 10 s", found->pid));
+    }
+    (*host)->wait({}, (*host)->now() + millis(10));
+  }
+  std::error_code ignored;
+  fs::remove_all(layout.directory, ignored);
+  return print("ended\n");
+}
+
+int status(const EmuOptions& options) {
+  const auto layout = options.layout();
+  const auto found = describe_emu(layout);
+  if (!found) return complain(kEnvironment, found.error().message);
+  return print(found->document.dump(2) + "\n");
+}
+
+std::string shell_environment(const run::HostLayout& layout, unsigned guest) {
+  const auto socket = guest == 0 ? layout.xenstore_socket() : layout.guest_xenstore_socket(run::vbd_of(guest).guest);
+  return fmt::format("export XENSTORED_PATH={}\n", fio::shell_quoted({socket.string()}));
+}
+
+int env(const EmuOptions& options) {
+  const auto layout = options.layout();
+  const auto found = describe_emu(layout);
+  if (!found) return complain(kEnvironment, found.error().message);
+  if (options.guest > found->guests) {
+    return complain(kUsage, fmt::format("this host has guests 1 to {}", found->guests));
+  }
+  const unsigned example = options.guest == 0 ? 1 : options.guest;
+  const auto vbd = run::vbd_of(example);
+  fio::GuestJob job{.name = fmt::format("guest-{}", example), .iodepth = 32, .runtime = seconds(5)};
+  const auto programs = run::own_programs();
+  job.output = fmt::format("guest-{}.json", example);
+  job.engine = {.library = programs.engine,
+                .hypervisor_socket = layout.hypervisor_socket(),
+                .domid = vbd.guest,
+                .xenstore_socket = layout.guest_xenstore_socket(vbd.guest),
+                .snapshots = fmt::format("guest-{}.snapshots.jsonl", example),
+                .statistics = layout.front_statistics(vbd)};
+  const auto argv = fio::argv(job);
+  if (!argv) return complain(kEnvironment, argv.error().message);
+  return print(shell_environment(layout, options.guest) +
+               fmt::format("# now xenstore-ls, xenstore-read, xenstore-write and xenstore-watch speak as {}\n"
+                           "# load of guest {}:\n# {}\n",
+                           options.guest == 0 ? "the control domain" : fmt::format("guest {}", options.guest), example,
+                           fio::shell_quoted(*argv)));
+}
+
+CLI::App* add_verb(CLI::App& group, Action& action, const std::shared_ptr<EmuOptions>& options, const char* name,
+                   const char* help, int (*verb)(const EmuOptions&)) {
+  auto* command = group.add_subcommand(name, help);
+  command->add_option("--dir", options->directory, "Directory of the host")->capture_default_str();
+  command->callback([=, &action] { action = [=] { return verb(*options); }; });
+  return command;
+}
+
+}  // namespace
+
+void add_emu(CLI::App& app, Action& action) {
+  auto* group = app.add_subcommand("emu", "An emulated host in the background: up, down, status, env");
+  group->footer(
+      "Examples:\n"
+      "  xblk emu up --guests 2 --store ram:64MiB\n"
+      "  eval \"$(xblk emu env)\"; xenstore-ls /local/domain\n"
+      "  eval \"$(xblk emu env --guest 1)\"; xenstore-ls device\n"
+      "  xblk emu down");
+  group->require_subcommand(1);
+  auto options = std::make_shared<EmuOptions>();
+  auto* up_command = add_verb(*group, action, options, "up", "Start a host with a disk for each guest", up);
+  up_command->add_option("--guests", options->spec.guests, "Guests, numbered from 1")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  up_command->add_option("--store", options->store, "Each guest's disk: null:SIZE or ram:SIZE")->capture_default_str();
+  up_command->add_option("--grant-locks", options->spec.grant_locks, "Locking of the grant tables")
+      ->check(CLI::IsMember({"coarse", "split"}))
+      ->capture_default_str();
+  add_verb(*group, action, options, "down", "End it", down);
+  add_verb(*group, action, options, "status", "What runs there, as JSON", status);
+  auto* env_command = add_verb(*group, action, options, "env", "Shell code that aims xenstore tools at it", env);
+  env_command->add_option("--guest", options->guest, "See it as this guest (default: as the control domain)");
+}
+
+}  // namespace xblk::cli
