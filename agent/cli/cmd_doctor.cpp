@@ -47,7 +47,7 @@ void check_fio(std::vector<Finding>& findings, host::Host& host) {
 
 // Loads the engine in the real fio, which then checks its own structures against those it was built with.
 Status try_engine(host::Host& host, const run::Programs& programs) {
-  auto process = host.spawn({.argv = {programs.fio.string(), "--enghelp=external:" + programs.engine.string()},
+  auto process = host.spawn({.argv = {programs.fio.string(), "--enghelp=" + programs.engine.string()},
                              .standard_output = host::Capture{},
                              .standard_error = host::Capture{}});
   if (!process) return tl::unexpected(process.error());

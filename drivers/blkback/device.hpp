@@ -117,7 +117,8 @@ class Device {
       case blkif::BackendAction::remove:
         disconnect();
         removed_ = true;
-        return set_state(blkif::XenbusState::closed);
+        // The toolstack may have removed the directory already: a state written then would be a ghost of the device.
+        return read(blkif::keys::kFrontend) ? set_state(blkif::XenbusState::closed) : Status();
     }
     return {};
   }

@@ -1,6 +1,8 @@
 // A caller's channel on one queue: checks the I/O against the device, then speaks to the ring under its lock.
-// Part of device.hpp (the only file that includes this one).
+// Part of device.hpp, which includes this file at its end.
 #pragma once
+
+#include "drivers/blkfront/device.hpp"
 
 namespace xblk::blkfront {
 

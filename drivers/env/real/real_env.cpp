@@ -74,7 +74,9 @@ void RealEnv::relax() {
 #endif
 }
 
-void RealEnv::yield() { ::sched_yield(); }
+void RealEnv::yield() {
+  ::sched_yield();
+}
 
 void RealEnv::sleep(Nanos duration) {
   const timespec t{duration.value() / 1'000'000'000, duration.value() % 1'000'000'000};
