@@ -23,14 +23,15 @@ constexpr Nanos kTick = millis(200);
 constexpr Nanos kEndPatience = seconds(30);         // beyond ramp and runtime
 constexpr Nanos kUnboundedPatience = seconds(900);  // a load bounded by size, not by time
 
-bool connected(toggle::KeyAccess& access, const std::string& directory) {
+blkif::XenbusState state_of(toggle::KeyAccess& access, const std::string& directory) {
   const auto state = access.read(directory + "/state");
-  return state && blkif::parse_xenbus_state(*state) == blkif::XenbusState::connected;
+  return state ? blkif::parse_xenbus_state(*state) : blkif::XenbusState::unknown;
 }
 
-// A backend that waits for a frontend re-reads its policies when they change; a frontend that came before would
-// negotiate with the old limits.
+// A backend in InitWait has published its limits and does so again when its policies change; a frontend that came
+// before would negotiate with the old ones. In any other state it publishes when the frontend comes.
 bool offers(toggle::KeyAccess& access, const toggle::Vbd& vbd, const blkif::BackPolicy& policy) {
+  if (state_of(access, vbd.backend_directory()) != blkif::XenbusState::init_wait) return true;
   const auto is = [&](std::string_view key, std::uint32_t value) {
     const auto seen = access.read(fmt::format("{}/{}", vbd.backend_directory(), key));
     return seen ? *seen == std::to_string(value) : value == 0;
@@ -87,7 +88,7 @@ Status Visit::toggle_policies() {
   };
   for (unsigned guest = 1; guest <= point_.guests; ++guest) {
     const auto vbd = vbd_of(guest);
-    const auto closed = [&] { return !connected(access, vbd.backend_directory()); };
+    const auto closed = [&] { return state_of(access, vbd.backend_directory()) != blkif::XenbusState::connected; };
     auto status = wait(closed, kClosePatience, vbd.backend_directory() + " is still connected after fio has ended");
     if (!status) return status;
     if (status = context_.toggle.apply(vbd, policies_of(point_)); !status) return status;
