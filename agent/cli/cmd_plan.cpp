@@ -43,6 +43,47 @@ Result<PointPlan> plan_of(const plan::Point& point, const run::Programs& program
   return out;
 }
 
+// Notes what would be written; nothing exists yet.
+class RecordingKeys final : public toggle::KeyAccess {
+ public:
+  Result<std::string> read(const std::string& path) override { return fail(ENOENT, path); }
+  Status write(const std::string& path, const std::string& value) override {
+    writes.push_back({path, value});
+    return {};
+  }
+  Status remove(const std::string&) override { return {}; }
+  Result<std::map<std::string, std::string>> read_tree(const std::string& path) override { return fail(ENOENT, path); }
+  Status set_permissions(const std::string&, DomId, std::span<const KeyPermission>) override { return {}; }
+  Status transaction(const std::function<Status()>& body) override { return body(); }
+
+  std::vector<toggle::KeyWrite> writes;
+};
+
+// What attaching the disks writes, once for each host that is started.
+Result<std::vector<toggle::KeyWrite>> attach_writes(const run::Schedule& schedule) {
+  unsigned guests = 0;
+  for (const plan::Point& point : schedule.points) guests = std::max(guests, point.guests);
+  RecordingKeys keys;
+  for (unsigned guest = 1; guest <= guests; ++guest) {
+    auto attached =
+        toggle::attach(keys, {.vbd = run::vbd_of(guest), .params = plan::to_string(schedule.profile.store)});
+    if (!attached) return tl::unexpected(attached.error());
+  }
+  return keys.writes;
+}
+
+Json json_of(const std::vector<toggle::KeyWrite>& writes) {
+  Json list = Json::array();
+  for (const auto& write : writes) list.push_back({{"path", write.path}, {"value", write.value}});
+  return list;
+}
+
+std::string text_of(const std::vector<toggle::KeyWrite>& writes) {
+  std::string text;
+  for (const auto& write : writes) text += fmt::format("    {} = {}\n", write.path, write.value);
+  return text;
+}
+
 std::string text_of(const plan::Point& point, const PointPlan& planned, std::uint64_t map_limit) {
   std::string out =
       fmt::format("\npoint {}\n  needs at most {:.1f} MiB and {} grants per guest, {} mappings in the host\n", point.id,
@@ -50,7 +91,7 @@ std::string text_of(const plan::Point& point, const PointPlan& planned, std::uin
                   planned.capacity.host_mappings);
   if (const auto warning = plan::capacity_warning(planned.capacity, map_limit)) out += "  warning: " + *warning + "\n";
   out += "  xenstore writes\n";
-  for (const auto& write : planned.writes) out += fmt::format("    {} = {}\n", write.path, write.value);
+  out += text_of(planned.writes);
   out += "  fio commands, one per guest\n";
   for (const auto& command : planned.fio_commands) out += "    " + command + "\n";
   return out;
@@ -59,8 +100,6 @@ std::string text_of(const plan::Point& point, const PointPlan& planned, std::uin
 Json json_of(const plan::Point& point, const PointPlan& planned, std::uint64_t map_limit) {
   Json params = Json::object();
   for (const auto& [name, value] : point.params) params[name] = value;
-  Json writes = Json::array();
-  for (const auto& write : planned.writes) writes.push_back({{"path", write.path}, {"value", write.value}});
   const auto warning = plan::capacity_warning(planned.capacity, map_limit);
   return {{"id", point.id},
           {"params", std::move(params)},
@@ -68,7 +107,7 @@ Json json_of(const plan::Point& point, const PointPlan& planned, std::uint64_t m
           {"guest_grants", planned.capacity.guest_grants},
           {"host_mappings", planned.capacity.host_mappings},
           {"warning", warning ? Json(*warning) : Json(nullptr)},
-          {"xenstore_writes", std::move(writes)},
+          {"xenstore_writes", json_of(planned.writes)},
           {"fio_commands", planned.fio_commands}};
 }
 
@@ -114,8 +153,12 @@ int plan_profile(const ProfileOptions& options, bool json) {
   if (!schedule) return complain(kUsage, schedule.error().message);
   const auto programs = run::own_programs();
   const std::uint64_t map_limit = max_map_count();
+  const auto attaching = attach_writes(*schedule);
+  if (!attaching) return complain(kUsage, attaching.error().message);
   std::string text = heading(*schedule, map_limit);
+  text += "\nonce per host: attach the guests' disks\n  xenstore writes\n" + text_of(*attaching);
   Json document = json_heading(*schedule, map_limit);
+  document["attach_writes"] = json_of(*attaching);
   document["points"] = Json::array();
   for (const plan::Point& point : schedule->points) {
     const auto planned = plan_of(point, programs);

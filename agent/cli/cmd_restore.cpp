@@ -21,27 +21,6 @@ std::string shown(const std::optional<std::string>& value) {
   return value ? "'" + *value + "'" : "absent";
 }
 
-int list_journals(const fs::path& directory) {
-  const auto journals = toggle::abandoned_journals(directory);
-  if (!journals) return complain(kEnvironment, journals.error().message);
-  std::string text;
-  for (const fs::path& file : *journals) {
-    const auto content = toggle::read_journal(file);
-    if (!content) {
-      text += fmt::format("{}: {}\n", file.string(), content.error().message);
-      continue;
-    }
-    text += fmt::format("{}: of process {}, xenstore {}, {} vbds attached, {} keys changed\n", file.string(),
-                        content->pid, content->xenstore, content->attached.size(), content->changes.size());
-    for (const auto& change : content->changes) {
-      text += fmt::format("  {}: {} -> {}\n", change.path, shown(change.before), shown(change.after));
-    }
-  }
-  for (const fs::path& left : run::abandoned_host_directories())
-    text += fmt::format("{}: of a host that is gone\n", left.string());
-  return print(text.empty() ? "nothing to restore\n" : text);
-}
-
 // An emulated host keeps its keys in memory, below its own directory: when it is gone, so are they.
 bool died_with_its_host(const fs::path& journal, const std::vector<fs::path>& host_directories) {
   const auto content = toggle::read_journal(journal);
@@ -50,6 +29,29 @@ bool died_with_its_host(const fs::path& journal, const std::vector<fs::path>& ho
   std::error_code ignored;
   const bool removed = host.filename().string().starts_with(run::kHostDirectoryPrefix) && !fs::exists(host, ignored);
   return removed || std::find(host_directories.begin(), host_directories.end(), host) != host_directories.end();
+}
+
+int list_journals(const fs::path& directory) {
+  const auto journals = toggle::abandoned_journals(directory);
+  if (!journals) return complain(kEnvironment, journals.error().message);
+  const auto left = run::abandoned_host_directories();
+  std::string text;
+  for (const fs::path& file : *journals) {
+    const auto content = toggle::read_journal(file);
+    if (!content) {
+      text += fmt::format("{}: {}\n", file.string(), content.error().message);
+      continue;
+    }
+    const bool gone = died_with_its_host(file, left);
+    text += fmt::format("{}: of process {}, xenstore {}{}, {} vbds attached, {} keys changed\n", file.string(),
+                        content->pid, content->xenstore, gone ? " (gone, and the keys with it)" : "",
+                        content->attached.size(), content->changes.size());
+    for (const auto& change : content->changes) {
+      text += fmt::format("  {}: {} -> {}\n", change.path, shown(change.before), shown(change.after));
+    }
+  }
+  for (const fs::path& path : left) text += fmt::format("{}: of a host that is gone\n", path.string());
+  return print(text.empty() ? "nothing to restore\n" : text);
 }
 
 std::string summary_of(const toggle::Restored& restored) {

@@ -7,6 +7,7 @@
 #include "agent/fio/discovery.hpp"
 #include "agent/host/files.hpp"
 #include "agent/host/linux/linux_host.hpp"
+#include "agent/report/format.hpp"
 #include "agent/report/report.hpp"
 #include "agent/run/emu_rig.hpp"
 
@@ -46,7 +47,8 @@ Bytes space_needed(const run::Schedule& schedule) {
 Result<run::ExperimentConfig> prepare(host::Host& host, const RunOptions& options, const run::Schedule& schedule,
                                       const std::string& command_line) {
   run::ExperimentConfig config{.programs = run::own_programs(), .command_line = command_line};
-  config.programs.fio = options.fio;
+  const bool is_path = options.fio.find('/') != std::string::npos;
+  config.programs.fio = is_path ? std::filesystem::absolute(options.fio) : std::filesystem::path(options.fio);
   if (auto present = run::check_present(config.programs); !present) return tl::unexpected(present.error());
   const auto found = fio::find(host, config.programs.fio);
   if (!found) return tl::unexpected(found.error());
@@ -57,6 +59,7 @@ Result<run::ExperimentConfig> prepare(host::Host& host, const RunOptions& option
   config.state_directory = *state;
   config.run.directory = options.out.empty() ? default_directory(schedule.profile.name, host.unix_time_seconds())
                                              : std::filesystem::path(options.out);
+  config.run.directory = std::filesystem::absolute(config.run.directory);
   if (!config.run.directory.has_filename()) config.run.directory = config.run.directory.parent_path();  // "a/" is "a"
   if (auto made = host::create_run_directory(config.run.directory, space_needed(schedule)); !made) {
     return tl::unexpected(made.error());
@@ -70,6 +73,19 @@ int exit_code_of(const run::Summary& summary) {
   if (summary.signal != 0) return kSignalBase + summary.signal;
   if (summary.failed > 0) return kMeasurementFailed;
   return summary.inconclusive > 0 ? kInconclusive : kOk;
+}
+
+// Beside the results, which may be a document for a program: what a person must know.
+void say_what_went_wrong(const run::Summary& summary, const report::Results& results, const run::RunLayout& layout) {
+  for (const report::PointResult& point : results.points) {
+    if (point.status == report::Outcome::ok || point.repeats.empty()) continue;
+    fmt::print(stderr, "xblk: point {} {}: {}\n", point.id, to_string(point.status), report::printable(point.reason));
+  }
+  if (summary.signal == 0) return;
+  std::size_t measured = 0;
+  for (const report::PointResult& point : results.points) measured += point.repeats.size();
+  fmt::print(stderr, "xblk: ended by signal {} after {} visits; {}, results in {}\n", summary.signal, measured,
+             summary.warnings.empty() ? "everything is restored" : "see the warnings", layout.directory.string());
 }
 
 int run_profile(const RunOptions& options, const std::string& command_line) {
@@ -89,6 +105,7 @@ int run_profile(const RunOptions& options, const std::string& command_line) {
   run::Experiment experiment(**host, rig, *std::move(config), *std::move(schedule), progress);
   const auto summary = experiment.run();
   if (!summary) return complain(kEnvironment, summary.error().message);
+  say_what_went_wrong(*summary, experiment.results(), layout);
   const int code = exit_code_of(*summary);
   if (options.json) return print(report::to_json(experiment.results()).dump(2) + "\n", code);
   return print(report::render_text(experiment.results(), host::terminal_of(STDOUT_FILENO).colour), code);

@@ -34,7 +34,9 @@ Result<GuestRun> GuestRun::start(host::Host& host, const fio::GuestJob& job, con
                                  const toggle::Vbd& vbd) {
   auto argv = fio::argv(job);
   if (!argv) return tl::unexpected(argv.error());
+  // In the directory of its files: fio leaves others of its own, such as the state of a verification.
   auto process = host.spawn({.argv = *argv,
+                             .directory = files.fio_output.parent_path(),
                              .standard_output = host::ToFile{files.fio_stdout},
                              .standard_error = host::ToFile{files.fio_stderr}});
   if (!process) return tl::unexpected(process.error());

@@ -11,6 +11,7 @@ namespace {
 constexpr Nanos kReadyPatience = seconds(20);
 constexpr Nanos kReadyInterval = millis(5);
 constexpr Nanos kStopGrace = seconds(5);
+constexpr std::string_view kSpeaker = "xblk-emu-host: ";  // how the host begins its lines
 constexpr std::size_t kLogLimit = std::size_t{16} << 20;
 
 std::string last_line(const std::filesystem::path& log) {
@@ -19,12 +20,13 @@ std::string last_line(const std::filesystem::path& log) {
   const auto end = text->find_last_not_of("\r\n");
   if (end == std::string::npos) return "";
   const auto begin = text->find_last_of('\n', end);
-  return fio::one_line(text->substr(begin == std::string::npos ? 0 : begin + 1, end - begin));
+  auto line = fio::one_line(text->substr(begin == std::string::npos ? 0 : begin + 1, end - begin));
+  return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
 }
 
 std::string describe_end(const host::ExitStatus& status, const std::filesystem::path& log) {
   const std::string words = last_line(log);
-  return fmt::format("the emulated host {}{}", status.describe(), words.empty() ? "" : ": " + words);
+  return fmt::format("the emulated host ended ({}){}", status.describe(), words.empty() ? "" : ": " + words);
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ Result<report::Repeat> Visit::run() {
     const auto done = (this->*step)();
     if (done) continue;
     const bool by_user = done.error().code == EINTR;
+    cut_short_ = true;
     worsen(repeat_, by_user ? report::Outcome::inconclusive : report::Outcome::failed, done.error().message);
     break;
   }
@@ -163,6 +164,10 @@ void Visit::prove() {
   const auto expectation = expectation_of(point_);
   std::vector<GuestRecord> records;
   for (GuestRun& guest : guests_) {
+    if (cut_short_) {
+      repeat_.fio_commands.push_back(guest.command());
+      continue;
+    }
     records.push_back({.guest = guest.vbd().guest.value(),
                        .command = guest.command(),
                        .keys = guest.verification(),

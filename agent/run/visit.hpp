@@ -49,6 +49,7 @@ class Visit {
   toggle::Agreement agreement_;
   report::Repeat repeat_;
   std::filesystem::path directory_;  // relative to the run's
+  bool cut_short_ = false;           // by the user or by us: what fio says about its end is not the cause
   std::vector<GuestRun> guests_;
 };
 
