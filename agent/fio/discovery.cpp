@@ -8,7 +8,7 @@ namespace xblk::fio {
 namespace {
 
 constexpr Nanos kPatience = seconds(10);
-constexpr std::string_view kInstall = "install it with 'apt-get install fio'";
+constexpr std::string_view kInstall = "on Debian: 'apt-get install fio'";
 
 }  // namespace
 

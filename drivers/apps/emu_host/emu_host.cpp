@@ -57,6 +57,10 @@ Result<std::unique_ptr<EmuHost>> EmuHost::start(const HostOptions& options) {
 
 // Guests first (their mappings are the backends' to give back), then backends, then the workers that step them.
 EmuHost::~EmuHost() {
+  // Not those of another host that runs there, and because of which this one could not listen.
+  if (guests_ != nullptr) {
+    for (const char* file : {"/host.pid", "/host.json"}) ::unlink((options_.directory + file).c_str());
+  }
   if (manager_ != nullptr) manager_->devices().clear();
   guests_.reset();
   stop_workers_ = true;
@@ -64,7 +68,6 @@ EmuHost::~EmuHost() {
   for (auto& thread : threads_) thread.join();
   keys_.reset();
   if (xenstore_ != nullptr) xenstore_->stop();
-  ::unlink((options_.directory + "/host.pid").c_str());
   const auto usage = hypervisor_.usage();
   if (usage.mappings != 0 || usage.ports != 0) {
     log_line(fmt::format("bug: {} mappings and {} ports left at exit", usage.mappings, usage.ports));
