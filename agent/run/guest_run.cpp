@@ -55,8 +55,8 @@ bool GuestRun::verify_connection(toggle::KeyAccess& keys, const toggle::Agreemen
   return connection_verified();
 }
 
-std::string GuestRun::connection_failure() const {
-  return verification_ ? verification_->first_failure() : "its connection was never looked at";
+bool GuestRun::seen_connected() const {
+  return verification_ && both_connected(*verification_);
 }
 
 void GuestRun::stop() {

@@ -31,8 +31,9 @@ class GuestRun {
   // Keys of the negotiated result exist only while both ends are connected: look until true.
   bool verify_connection(toggle::KeyAccess& keys, const toggle::Agreement& agreement);
   [[nodiscard]] bool connection_verified() const { return verification_.has_value() && verification_->ok(); }
-  // Why not; from the latest look that found both ends connected, else from the latest of all.
-  [[nodiscard]] std::string connection_failure() const;
+  // Both ends said Connected, even if not with what was agreed.
+  [[nodiscard]] bool seen_connected() const;
+  // The latest look that found both ends connected, else the latest of all.
   [[nodiscard]] const std::optional<toggle::Verification>& verification() const { return verification_; }
   [[nodiscard]] const report::Json& negotiated() const { return negotiated_; }
 

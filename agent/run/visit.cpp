@@ -129,9 +129,21 @@ Status Visit::connect() {
     if (all) return {};
     if (auto stop = check_stop(); !stop) return stop;
     const bool some_ended = std::any_of(guests_.begin(), guests_.end(), [](GuestRun& guest) { return guest.ended(); });
-    if (some_ended || context_.host.now() >= deadline) return {};
+    if (some_ended) return {};
+    if (context_.host.now() >= deadline) return never_connected();
     context_.host.wait({}, context_.host.now() + kConnectInterval);
   }
+}
+
+// Those that are connected, but not with what was agreed, go on: their counters may tell why.
+Status Visit::never_connected() const {
+  for (const GuestRun& guest : guests_) {
+    if (guest.seen_connected() || !guest.verification()) continue;
+    return fail(ETIMEDOUT,
+                fmt::format("guest {} is not connected after {} s: {}", guest.vbd().guest.value(),
+                            kConnectPatience.value() / 1'000'000'000, guest.verification()->first_failure()));
+  }
+  return {};
 }
 
 Status Visit::measure() {

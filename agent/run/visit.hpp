@@ -38,6 +38,7 @@ class Visit {
   Status connect();
   Status measure();
 
+  [[nodiscard]] Status never_connected() const;
   [[nodiscard]] Status check_stop();  // the user said "stop now", or the rig is gone
   [[nodiscard]] bool all_ended();
   void stop_guests();
