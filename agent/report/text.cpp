@@ -1,5 +1,6 @@
 // Results as a table for the terminal, as CSV and as Markdown.
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -46,27 +47,38 @@ std::string mechanism_text(const PointResult& point, const std::string& name) {
 
 // Points as columns: there are more mechanisms than fit beside each other. The first column's title names the
 // parameters whose values head the other columns.
-Table mechanism_table(const Results& results, const SplitParams& split) {
+Table mechanism_table(const Results& results, std::span<const PointResult> points, const SplitParams& split) {
   const auto title = [&](auto part) {
     std::string out;
     for (const std::string& name : split.varying) out += (out.empty() ? "" : " ") + printable(part(name));
     return out;
   };
   Table table;
-  table.columns.push_back({title([](const std::string& name) { return name; })});
-  for (const PointResult& point : results.points) {
+  table.columns.push_back({split.varying.empty() ? "mechanism" : title([](const std::string& name) { return name; })});
+  for (const PointResult& point : points) {
     table.columns.push_back({title([&](const std::string& name) { return value_of(point.params, name); }), true});
   }
   for (const std::string& name : measured_mechanisms(results)) {
     std::vector<std::string> row = {mechanism_label(name)};
-    for (const PointResult& point : results.points) row.push_back(mechanism_text(point, name));
+    for (const PointResult& point : points) row.push_back(mechanism_text(point, name));
     table.rows.push_back(std::move(row));
   }
   return table;
 }
 
-// Beyond this many points the transposed table is wider than a terminal.
+// With more points beside each other the table is wider than a terminal; the next ones stand in a table below.
 constexpr std::size_t kPointsAsColumnsMax = 6;
+
+std::string mechanism_tables(const Results& results, const SplitParams& split) {
+  std::string out;
+  const std::span<const PointResult> points(results.points);
+  for (std::size_t first = 0; first < points.size(); first += kPointsAsColumnsMax) {
+    const std::size_t count = std::min(kPointsAsColumnsMax, points.size() - first);
+    if (first > 0) out += "\n";
+    out += render_table(mechanism_table(results, points.subspan(first, count), split), nullptr);
+  }
+  return out;
+}
 
 Table mechanism_table_by_point(const Results& results, const SplitParams& split) {
   Table table;
@@ -114,9 +126,7 @@ std::string render_text(const Results& results, bool colour) {
   const SplitParams split = split_params(params_of(results));
   out += "all points: " + printable(join_params(split.common)) + "\n\n";
   out += render_table(performance_table(results, split), colour ? paint_status : nullptr) + "\n";
-  out += render_table(results.points.size() <= kPointsAsColumnsMax ? mechanism_table(results, split)
-                                                                   : mechanism_table_by_point(results, split),
-                      nullptr);
+  out += mechanism_tables(results, split);
   if (const std::string why = reasons(results); !why.empty()) out += "\n" + why;
   return out;
 }
