@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""The built xblk as a user meets it: a real run, and every fault of the environment it documents.
+
+usage: cli_test.py BIN_DIR SOURCE_DIR [unittest arguments]
+Each test has a home, a TMPDIR and a state directory of its own; what is left in them afterwards is a failure.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+SOURCE = pathlib.Path(sys.argv[2]).resolve()
+PATIENCE_S = 60
+
+PROFILE = """
+name: tiny
+store: null:1GiB
+fixed: {guests: %(guests)d, rw: randread, bs: 4k, iodepth: 16}
+matrix:
+  persistent: [on, off]
+fio: {runtime: %(runtime)s, ramp_time: 200ms, time_based: on}
+repeats: 1
+order: sequential
+"""
+
+
+def children_of(pid):
+    """Process ids below `pid`, deepest last."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += [int(child)] + children_of(int(child))
+    return found
+
+
+def command_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def alive(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="xblk-cli-"))
+        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
+        self.temporary = self.home / "t"
+        self.temporary.mkdir()
+        self.state = self.home / "state"
+        self.environment = {**os.environ, "TMPDIR": str(self.temporary), "XDG_STATE_HOME": str(self.state),
+                            "XDG_RUNTIME_DIR": str(self.home)}
+        self.out = self.home / "run"
+
+    def profile(self, runtime="500ms", guests=1):
+        path = self.home / "tiny.yaml"
+        path.write_text(PROFILE % {"runtime": runtime, "guests": guests})
+        return str(path)
+
+    def xblk(self, *arguments, code=0, environment=None):
+        done = subprocess.run([BIN / "xblk", *map(str, arguments)], env=environment or self.environment, cwd=self.home,
+                              capture_output=True, text=True, timeout=PATIENCE_S)
+        self.assertEqual(done.returncode, code, f"{arguments}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def complaint(self, *arguments, code, environment=None):
+        """The one line that stderr must hold."""
+        error = self.xblk(*arguments, code=code, environment=environment).stderr
+        self.assertEqual(error.count("\n"), 1, error)
+        return error
+
+    def start(self, *arguments):
+        process = subprocess.Popen([BIN / "xblk", *map(str, arguments)], env=self.environment, cwd=self.home,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+        def end():
+            process.kill()
+            process.communicate()
+        self.addCleanup(end)
+        return process
+
+    def wait_for_child(self, process, name):
+        """The pid of a descendant that runs `name`; of fio one with a job, not the one asked for its version."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            for pid in children_of(process.pid):
+                words = command_of(pid)
+                if os.path.basename(words[0].decode() if words else "") == name and b"--version" not in words:
+                    return pid
+            time.sleep(0.01)
+        self.fail(f"no {name} was started")
+
+    def wait_for_load(self, process):
+        """Until the first fio is past its connection."""
+        fio = self.wait_for_child(process, "fio")
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if any(file.stat().st_size > 0 for file in self.out.glob("raw/*/*/*.snapshots.jsonl")):
+                return fio
+            time.sleep(0.01)
+        self.fail("fio wrote no snapshot")
+
+    def finish(self, process, code):
+        output, error = process.communicate(timeout=PATIENCE_S)
+        self.assertEqual(process.returncode, code, f"{output}\n{error}")
+        return output, error
+
+    def results(self):
+        return json.loads((self.out / "results.json").read_text())
+
+    def statuses(self):
+        return [point["status"] for point in self.results()["points"]]
+
+    def assert_nothing_left(self, processes=()):
+        deadline = time.monotonic() + 10
+        while any(map(alive, processes)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual([command_of(pid) for pid in processes if alive(pid)], [], "orphans")
+        self.assertEqual(list(self.temporary.iterdir()), [], "left in TMPDIR")
+        self.assertEqual(list(self.state.glob("xblk/*")), [], "journals left")
+
+
+class Measuring(Case):
+    def test_run_proves_reports_and_compares(self):
+        document = json.loads(self.xblk("run", self.profile(), "--out", self.out, "--json", "--no-progress").stdout)
+        self.assertEqual(document, self.results())
+        on, off = document["points"]
+        self.assertEqual([on["status"], off["status"]], ["ok", "ok"])
+        self.assertEqual(on["mechanism"]["unmaps_per_io"]["median"], 0)
+        self.assertAlmostEqual(off["mechanism"]["unmaps_per_io"]["median"], 1, delta=0.01)
+        for end in "front", "back":
+            self.assertEqual([p["negotiated"][end]["persistent"] for p in (on, off)], ["1", "0"])
+        for file in on["repeats"][0]["raw_files"]:
+            self.assertGreater((self.out / file).stat().st_size, 0, file)
+        self.assert_nothing_left()
+        self.check_schema(document)
+        self.check_reports()
+
+    def check_schema(self, document):
+        schema = SOURCE / "profiles/schema/results.schema.json"
+        import jsonschema
+        jsonschema.validate(document, json.loads(schema.read_text()))
+
+    def check_reports(self):
+        text = self.xblk("report", self.out, "--html", self.home / "a.html", "--junit", self.home / "a.xml").stdout
+        self.assertIn("maps / I/O", text)
+        self.assertIn("<html", (self.home / "a.html").read_text())
+        self.assertIn("<testsuite", (self.home / "a.xml").read_text())
+        self.assertEqual(self.xblk("report", self.out / "results.json", "--csv").stdout.count("\n"), 3)
+        # One repeat shows no effect, however large.
+        self.xblk("compare", self.out, "--by", "persistent=on:off", code=3)
+        self.xblk("compare", self.out, self.out, code=3)
+
+    def test_stock_tools_see_and_drive_an_emulated_host(self):
+        host = self.home / "h"
+        self.xblk("emu", "up", "--dir", host, "--guests", "2")
+        try:
+            self.drive(host)
+        finally:
+            pid = json.loads(self.xblk("emu", "status", "--dir", host).stdout)["pid"]
+            self.xblk("emu", "down", "--dir", host)
+        self.assertFalse(alive(pid))
+        self.assertFalse(host.exists())
+
+    def drive(self, host):
+        def shell(script, guest=()):
+            line = f'eval "$({BIN}/xblk emu env --dir {host} {" ".join(guest)})"; {script}'
+            return subprocess.run(["sh", "-ec", line], env=self.environment, capture_output=True, text=True,
+                                  timeout=PATIENCE_S)
+        self.assertIn("params", shell("xenstore-ls /local/domain/0/backend/xblk/1").stdout)
+        self.assertIn("51712", shell("xenstore-ls device/vbd", ("--guest", "1")).stdout)
+        denied = shell("xenstore-write /local/domain/2/name mine", ("--guest", "1"))
+        self.assertNotEqual(denied.returncode, 0, "a guest must not write another one's keys")
+        self.assertIn("runs in", self.complaint("emu", "up", "--dir", host, code=5))
+        self.assertIn("back InitWait", self.xblk("vbd", "list", "--dir", host).stdout)
+        command = self.xblk("emu", "env", "--dir", host).stdout.splitlines()[-1].removeprefix("# ")
+        subprocess.run(["sh", "-ec", command.replace("5000ms", "300ms")], cwd=self.home, env=self.environment, check=True,
+                       timeout=PATIENCE_S)
+        self.assertIn("persistent_hits", (self.home / "guest-1.snapshots.jsonl").read_text())
+        self.assertIn("front Closed", self.xblk("vbd", "list", "--dir", host).stdout)
+
+
+class Faults(Case):
+    def run_and(self, act, code, runtime="2s", guests=1):
+        """Starts a run, acts when the first guest is under load; what it left, and what it printed on stderr."""
+        process = self.start("run", self.profile(runtime, guests), "--out", self.out, "--no-progress")
+        fio = self.wait_for_load(process)
+        family = children_of(process.pid)
+        act(process, fio)
+        _, error = self.finish(process, code)
+        return family, error
+
+    def test_killed_fio_fails_one_point(self):
+        family, error = self.run_and(lambda _, fio: os.kill(fio, signal.SIGKILL), 4, "1s", guests=2)
+        self.assertIn("fio was killed by SIGKILL", error)
+        self.assertEqual(self.statuses(), ["failed", "ok"], "the device of the dead guest serves the next one")
+        self.assert_nothing_left(family)
+
+    def test_killed_host(self):
+        family, error = self.run_and(
+            lambda process, _: os.kill(self.wait_for_child(process, "xblk-emu-host"), signal.SIGKILL), 4, "1s")
+        self.assertIn("the emulated host ended (killed by SIGKILL)", error)
+        self.assertEqual(self.statuses(), ["failed", "ok"], "the next point gets a new host")
+        self.assert_nothing_left(family)
+
+    def test_killed_xenstored(self):
+        family, error = self.run_and(
+            lambda process, _: os.kill(self.wait_for_child(process, "xenstored"), signal.SIGKILL), 4, "1s")
+        self.assertIn("xenstored", error)
+        self.assertEqual(self.statuses(), ["failed", "ok"])
+        self.assert_nothing_left(family)
+
+    def test_first_interrupt_finishes_the_visit(self):
+        family, error = self.run_and(lambda process, _: process.send_signal(signal.SIGINT), 128 + signal.SIGINT, "1s")
+        self.assertIn("everything is restored", error)
+        self.assertEqual(self.statuses()[0], "ok")
+        self.assertEqual(self.results()["points"][1]["repeats"], [])
+        self.assert_nothing_left(family)
+
+    def test_second_interrupt_stops_at_once(self):
+        def interrupt_twice(process, _):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+            process.send_signal(signal.SIGTERM)
+        begun = time.monotonic()
+        family, _ = self.run_and(interrupt_twice, 128 + signal.SIGTERM, "60s")
+        self.assertLess(time.monotonic() - begun, 20)
+        self.assertEqual(self.statuses()[0], "inconclusive")
+        self.assert_nothing_left(family)
+
+    def test_killed_xblk_leaves_no_process_and_restore_tidies_up(self):
+        family, _ = self.run_and(lambda process, _: process.kill(), -signal.SIGKILL, "60s")
+        deadline = time.monotonic() + 10
+        while any(map(alive, family)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual([command_of(pid) for pid in family if alive(pid)], [], "orphans")
+        json.loads((self.out / "results.json").read_text())  # written whole before the kill
+        self.assertIn("xblk-policy/persistent", self.xblk("restore", "--list").stdout)
+        self.assertIn("the keys with it", self.xblk("restore").stdout)
+        self.assertEqual(self.xblk("restore").stdout, "nothing to restore\n")
+        self.assert_nothing_left()
+
+    def test_full_disk(self):
+        small = self.home / "small"
+        small.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200k", "tmpfs", small], capture_output=True).returncode:
+            self.out = pathlib.Path("/dev/full/run")  # not allowed to mount: the nearest thing
+            self.complaint("run", self.profile(), "--out", self.out, "--no-progress", code=5)
+            return
+        self.addCleanup(subprocess.run, ["umount", small])
+        self.assertIn("free some space", self.complaint("run", self.profile(), "--out", small / "run", code=5))
+        subprocess.run(["mount", "-o", "remount,size=4m", small], check=True)
+        self.out = small / "run"
+
+        def fill(_process, _fio):
+            with open(small / "fill", "wb", buffering=0) as file:
+                try:
+                    while file.write(bytes(4096)):
+                        pass
+                except OSError:
+                    pass
+        family, error = self.run_and(fill, 5, "1s")
+        self.assertIn("No space left on device", error)
+        self.results()  # the last one that fitted, whole
+        self.assert_nothing_left(family)
+
+    def test_output_that_cannot_be_written(self):
+        file = self.home / "file"
+        file.write_text("")
+        self.assertIn("cannot create", self.complaint("run", self.profile(), "--out", file / "run", code=5))
+        self.out.mkdir()
+        self.assertIn("never overwritten", self.complaint("run", self.profile(), "--out", self.out, code=5))
+
+    def test_wrong_fio(self):
+        for version, reason in {"fio-2.1.10": "too old", "fio-3.99": "was built for fio"}.items():
+            program = self.home / version
+            program.write_text(f"#!/bin/sh\necho {version}\n")
+            program.chmod(0o755)
+            self.assertIn(reason, self.complaint("run", self.profile(), "--fio", program, code=5))
+        nowhere = {**self.environment, "PATH": "/nonexistent"}
+        self.assertIn("apt-get install fio", self.complaint("run", self.profile(), code=5, environment=nowhere))
+        self.assert_nothing_left()
+
+    def test_socket_in_use(self):
+        host = self.home / "h"
+        self.xblk("emu", "up", "--dir", host, "--guests", "1")
+        try:
+            description = (host / "host.json").read_text()
+            (host / "host.json").unlink()
+            self.assertIn("another emulated host", self.complaint("emu", "up", "--dir", host, code=5))
+        finally:
+            (host / "host.json").write_text(description)
+            self.xblk("emu", "down", "--dir", host)
+
+    def test_directory_too_long_for_a_socket(self):
+        self.assertIn("socket path", self.complaint("emu", "up", "--dir", self.home / ("x" * 100), code=5))
+
+
+class Usage(Case):
+    def test_profile_errors_have_line_and_column(self):
+        bad = self.home / "bad.yaml"
+        bad.write_text("name: x\nstore: null:1GiB\nmatrix:\n  quues: [1]\n")
+        for command in "plan", "run":
+            self.assertIn("bad.yaml:4:3: unknown key 'quues' (did you mean 'queues'?)",
+                          self.complaint(command, bad, code=2))
+        self.complaint("plan", self.home / "absent.yaml", code=2)
+
+    def test_plan_has_no_side_effect(self):
+        before = sorted(self.home.rglob("*"))
+        text = self.xblk("plan", SOURCE / "profiles/quick.yaml").stdout
+        document = json.loads(self.xblk("plan", SOURCE / "profiles/quick.yaml", "--json").stdout)
+        self.assertEqual(sorted(self.home.rglob("*")), before)
+        self.assertEqual(len(document["points"]), 4)
+        for point in document["points"]:
+            self.assertEqual(len(point["fio_commands"]), 2)
+            for line in point["fio_commands"]:
+                self.assertIn(line, text)
+            for write in point["xenstore_writes"]:
+                self.assertIn(f"{write['path']} = {write['value']}\n", text)
+
+    def test_every_command_teaches(self):
+        for command in "doctor", "plan", "run", "report", "compare", "restore", "emu", "vbd":
+            self.assertIn("Example", self.xblk(command, "--help").stdout, command)
+
+    def test_usage_errors(self):
+        for arguments in ([], ["frobnicate"], ["run"], ["report", "/nonexistent"], ["compare", "/nonexistent"]):
+            self.xblk(*arguments, code=2)
+
+    def test_doctor(self):
+        checks = {c["check"]: c["grade"] for c in json.loads(self.xblk("doctor", "--json").stdout)["checks"]}
+        for name in "fio", "engine", "engine in fio", "emulated host", "state directory":
+            self.assertEqual(checks[name], "ok", name)
+        nowhere = {**self.environment, "PATH": "/nonexistent"}
+        self.assertIn("apt-get install fio", self.xblk("doctor", code=5, environment=nowhere).stdout)
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
