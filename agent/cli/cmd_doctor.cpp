@@ -109,6 +109,14 @@ void check_limits(std::vector<Finding>& findings) {
                       fmt::format("{}{}", cpus, cpus >= 2 ? "" : ": guests and backend share one; no TLB shootdowns")});
 }
 
+void check_journals(std::vector<Finding>& findings) {
+  const auto directory = toggle::default_state_directory();
+  const auto journals = directory ? toggle::abandoned_journals(*directory) : tl::unexpected(directory.error());
+  if (!journals || journals->empty()) return;
+  findings.push_back(
+      {"killed runs", Grade::note, fmt::format("{} left keys changed; see 'xblk restore --list'", journals->size())});
+}
+
 void check_interrupts(std::vector<Finding>& findings, host::Host& host) {
   const auto interrupts = host.interrupts();
   const bool counted = interrupts && interrupts->sum("TLB");
@@ -129,6 +137,7 @@ std::vector<Finding> examine(host::Host& host) {
   }
   findings.push_back(from("sealed memory", try_memfd(), "memfd_create works"));
   findings.push_back(from("state directory", try_state_directory(), "writable"));
+  check_journals(findings);
   check_limits(findings);
   check_interrupts(findings, host);
   std::error_code ignored;

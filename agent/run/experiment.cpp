@@ -81,12 +81,14 @@ Schedule make_schedule(plan::Profile profile, std::optional<unsigned> repeats, s
   return schedule;
 }
 
-RigSpec rig_spec_of(const plan::Point& point) {
+RigSpec rig_spec_of(const Schedule& schedule, const plan::Point& point) {
   RigSpec spec{.guests = point.guests};
   if (const auto locks = point.host.find("grant-locks"); locks != point.host.end()) spec.grant_locks = locks->second;
-  // Twice: the engine's buffers stand beside the pages of the frontend's own pool.
-  const std::uint64_t bytes = plan::capacity_of(point).guest_memory.value() + plan::bytes_in_flight(point).value();
-  while (spec.guest_memory_mib < kGuestMemoryMiBMin + 2 * bytes / kMiB) spec.guest_memory_mib *= 2;
+  for (const plan::Point& each : schedule.points) {
+    // Twice: the engine's buffers stand beside the pages of the frontend's own pool.
+    const std::uint64_t bytes = plan::capacity_of(each).guest_memory.value() + plan::bytes_in_flight(each).value();
+    spec.guest_memory_mib = std::max(spec.guest_memory_mib, kGuestMemoryMiBMin + 2 * bytes / kMiB);
+  }
   return spec;
 }
 
@@ -151,7 +153,7 @@ Status Experiment::visit(std::size_t position) {
   const plan::Visit& planned = schedule_.visits[position];
   const plan::Point& point = schedule_.points[planned.point_index];
   observer_.visit_begins(position, point, planned.repeat);
-  if (auto ready = ensure_session(rig_spec_of(point)); !ready) return ready;
+  if (auto ready = ensure_session(rig_spec_of(schedule_, point)); !ready) return ready;
   const VisitContext context{.host = host_,
                              .rig = rig_,
                              .toggle = *session_->toggle,

@@ -26,8 +26,9 @@ struct Schedule {
 // `seed` 0: the profile's; both 0: `drawn`. The seed in force ends up in the profile.
 Schedule make_schedule(plan::Profile profile, std::optional<unsigned> repeats, std::uint64_t seed, std::uint64_t drawn);
 
-// Of the largest point: what a host that serves all of them must allow a guest.
-RigSpec rig_spec_of(const plan::Point& point);
+// What a machine that serves this point must be. Memory is that of the largest point, so that it never is a reason to
+// start another machine.
+RigSpec rig_spec_of(const Schedule& schedule, const plan::Point& point);
 
 // What connecting, ending and proving add to the load of a visit, about; for estimates before the first is over.
 inline constexpr Nanos kVisitOverhead = millis(700);

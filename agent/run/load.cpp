@@ -65,6 +65,7 @@ Result<fio::GuestJob> job_of(const plan::Point& point, const Programs& programs,
   const toggle::Vbd vbd = vbd_of(guest);
   fio::GuestJob job{.program = programs.fio, .output = files.fio_output};
   job.name = fmt::format("guest-{}", guest);
+  job.time_based = false;  // unless the profile says so: a runtime alone is a limit
   job.engine = {.library = programs.engine,
                 .hypervisor_socket = host.hypervisor_socket(),
                 .domid = vbd.guest,
