@@ -8,7 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "agent/host/unique_fd.hpp"
+#include "drivers/base/unique_fd.hpp"
 
 namespace xblk::host {
 namespace {

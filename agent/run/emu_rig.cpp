@@ -36,7 +36,7 @@ bool host_runs_in(const fs::path& directory) {
 }
 
 bool run_lives(const fs::path& directory) {
-  const host::UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0;
 }
 
@@ -59,7 +59,7 @@ Status EmuRig::start(const RigSpec& spec) {
   auto directory = make_directory();
   if (!directory) return tl::unexpected(directory.error());
   layout_ = {*directory};
-  lock_ = host::UniqueFd(::open(directory->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  lock_ = UniqueFd(::open(directory->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) return fail_errno("cannot lock " + directory->string());
   auto process = HostProcess::start(host_, {programs_.emu_host, layout_, log_, spec});
   if (!process) return tl::unexpected(process.error());

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "agent/host/unique_fd.hpp"
+#include "drivers/base/unique_fd.hpp"
 #include "agent/run/host_process.hpp"
 #include "agent/run/programs.hpp"
 #include "agent/run/rig.hpp"
@@ -31,7 +31,7 @@ class EmuRig final : public Rig {
   Programs programs_;
   std::filesystem::path log_;
   HostLayout layout_;
-  host::UniqueFd lock_;  // on the directory: says that its run lives, and dies with us
+  UniqueFd lock_;  // on the directory: says that its run lives, and dies with us
   std::optional<HostProcess> process_;
   std::unique_ptr<toggle::KeystoreAccess> keys_;
 };

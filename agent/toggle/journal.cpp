@@ -141,7 +141,7 @@ Status append(int fd, const std::string& text, const fs::path& path) {
 }
 
 bool locked_by_another(const fs::path& file) {
-  const host::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   return fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
@@ -159,7 +159,7 @@ Result<Journal> Journal::create(const fs::path& directory, const JournalOwner& o
   for (int number = 0;; ++number) {
     const fs::path path =
         directory / fmt::format("toggle-{}-{}-{}{}", owner.unix_time_seconds, ::getpid(), number, kSuffix);
-    host::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600));
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600));
     if (!fd && errno == EEXIST) continue;
     if (!fd) return tl::unexpected(host::storage_error(errno, "create", path));
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return fail_errno("cannot lock " + path.string());

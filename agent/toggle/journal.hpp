@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/host/unique_fd.hpp"
+#include "drivers/base/unique_fd.hpp"
 #include "agent/toggle/vbd.hpp"
 #include "drivers/base/result.hpp"
 
@@ -45,9 +45,9 @@ class Journal {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
-  Journal(std::filesystem::path path, host::UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  Journal(std::filesystem::path path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   std::filesystem::path path_;
-  host::UniqueFd fd_;
+  UniqueFd fd_;
 };
 
 struct JournalContent {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "agent/host/process.hpp"
-#include "agent/host/unique_fd.hpp"
+#include "drivers/base/unique_fd.hpp"
 #include "drivers/base/result.hpp"
 
 namespace xblk::host {
