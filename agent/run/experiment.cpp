@@ -14,6 +14,7 @@ namespace xblk::run {
 namespace {
 
 constexpr Nanos kIdleTime = seconds(1);
+constexpr Nanos kDeathPatience = seconds(2);
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGuestMemoryMiBMin = 256;
 
@@ -189,19 +190,24 @@ Status Experiment::ensure_session(const RigSpec& spec) {
 
 void Experiment::close_session() {
   if (!session_) return;
-  const auto dead = rig_.failure();
-  if (!dead) {
-    const auto restored = session_->toggle->restore();
-    if (!restored) warn(fmt::format("not restored: {}; 'xblk restore' tries again", restored.error().message));
-    if (restored) {
-      for (const std::string& line : restored->conflicts) warn(line);
-      for (const std::string& line : restored->forced) warn(line);
-    }
-  }
+  if (!rig_.failure()) restore_session();
   const auto journal = session_->journal;
   session_.reset();
-  // The keys were in the host's own xenstored: they died with it, and nothing is left to put back.
-  if (dead) ::unlink(journal.c_str());
+  // The keys were in the machine's own xenstored: they died with it, and nothing is left to put back.
+  if (rig_.failure()) ::unlink(journal.c_str());
+}
+
+void Experiment::restore_session() {
+  const auto restored = session_->toggle->restore();
+  if (!restored) {
+    // A xenstored that does not answer may be the first sign of a machine that is going down.
+    const Instant deadline = host_.now() + kDeathPatience;
+    while (!rig_.failure() && host_.now() < deadline) host_.wait({}, host_.now() + millis(10));
+    if (!rig_.failure()) warn(fmt::format("not restored: {}; 'xblk restore' tries again", restored.error().message));
+    return;
+  }
+  for (const std::string& line : restored->conflicts) warn(line);
+  for (const std::string& line : restored->forced) warn(line);
 }
 
 Status Experiment::write_results() {

@@ -75,6 +75,7 @@ class Experiment {
   Status visit(std::size_t position);
   Status ensure_session(const RigSpec& spec);
   void close_session();
+  void restore_session();
   Status write_results();
   void warn(const std::string& line);
 

@@ -140,6 +140,19 @@ TEST_F(ExperimentTest, DeadHostFailsTheVisitAndIsStartedAnew) {
   EXPECT_EQ(journals_left(), 0U) << "its keys died with it";
 }
 
+TEST_F(ExperimentTest, UnrestorableIsReportedAndItsJournalKept) {
+  rig_.guest = [this](int visit) {
+    FakeGuest guest = visit == 0 ? FakeGuest{} : mapping_guest();
+    guest.connects = visit == 0;
+    if (visit == 1) guest.at_start = [this] { rig_.keys_.gone = true; };
+    return guest;
+  };
+  const auto summary = run();
+  ASSERT_TRUE(summary);
+  EXPECT_THAT(summary->warnings, ElementsAre(HasSubstr("not restored")));
+  EXPECT_EQ(journals_left(), 1U);
+}
+
 TEST_F(ExperimentTest, FirstSignalFinishesTheVisit) {
   host_.raise_at(host_.now() + millis(1500), SIGINT);  // after 1 s of idle rate: in the first visit
   const auto summary = run();
