@@ -62,7 +62,7 @@ class Connection {
     for (auto& queue : queues_) {
       if (queue->runner != nullptr) std::exchange(queue->runner, nullptr)->detach(*queue->ring);
     }
-    for (auto& queue : queues_) queue->ring->drop_persistent();
+    for (auto& queue : queues_) queue->ring->drop_pools();
     for (auto& queue : queues_) queue->ring->publish_gauges();
     queues_.clear();
   }

@@ -127,6 +127,8 @@ class Device {
     auto policy = read_policy();
     if (!policy) return tl::unexpected(policy.error());
     policy_ = *policy;
+    // What an earlier connection died of would be taken for the reason of the next failure.
+    if (auto cleared = context_.keys.remove(path_ + "/xblk-error"); !cleared) return cleared;
     limits_ = {policy_.queues, policy_.ring_page_order, static_cast<std::uint16_t>(policy_.indirect_segments)};
     for (const auto& [key, value] : blkif::backend_limit_keys(limits_)) {
       if (auto written = write(key, value); !written) return written;

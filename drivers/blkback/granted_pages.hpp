@@ -4,6 +4,9 @@
 //   map          mapped for the request, unmapped with its completion: one unmap batch per request
 //   copy         no mapping: the hypervisor copies between the granted pages and pages of our own
 //
+// Out of mapping capacity (vm.max_map_count, maptrack; XSA-300) the first two do not fail: the pages that cannot be
+// mapped are copied for this request, as above the persistent cap they are mapped for this request only.
+//
 // acquire() makes every segment addressable or nothing (a bad gref in the middle of a batch leaks nothing: XSA-361,
 // -365, -371); release() gives everything back, after writing copied data to the frontend when the request was a read.
 #pragma once
@@ -79,7 +82,7 @@ class GrantedPages {
 
   // False when the data of a read could not be copied to the frontend (it took the grant back meanwhile).
   bool release(bool to_frontend, HeldPages& held) {
-    const bool ok = !to_frontend || config_.path != DataPath::copy || copy_out(held);
+    const bool ok = !to_frontend || copy(platform::CopyOp::Direction::to_grant, held);
     unmaps_.clear();
     for (auto& page : held.pages_) {
       switch (page.kind) {
@@ -114,11 +117,12 @@ class GrantedPages {
     return release(/*to_frontend=*/false, indirect_);
   }
 
-  // At disconnect, by whoever owns the pool: every cached grant is unmapped.
-  void drop_persistent() {
+  // At disconnect, when no ring that shares the pools has a request: every cached grant is unmapped, every page freed.
+  void drop_pools() {
     unmaps_.clear();
     for (const auto& grant : persistent_.take_all()) unmaps_.push_back({grant.handle, grant.address});
     unmap(unmaps_);
+    free_pages_.drop();
     count_locks();
     publish_gauges();
   }
@@ -157,8 +161,13 @@ class GrantedPages {
     hypervisor_.map(config_.frontend, maps_, grant_wait_);
     counters_.add(Counter::map_calls);
     bool ok = true;
+    bool copied = false;
     // Every operation is looked at, also after a failed one: the good ones must be given back.
-    for (std::size_t i = 0; i < maps_.size(); ++i) ok = take_mapping(maps_[i], *missing_[i]) && ok;
+    for (std::size_t i = 0; i < maps_.size(); ++i) {
+      ok = take_mapping(maps_[i], *missing_[i]) && ok;
+      copied |= missing_[i]->kind == Kind::copied;
+    }
+    if (ok && copied && !to_frontend) return copy(platform::CopyOp::Direction::from_grant, held);
     return ok;
   }
 
@@ -174,7 +183,10 @@ class GrantedPages {
   [[nodiscard]] bool take_mapping(const platform::MapOp& op, HeldPages::Page& page) {
     if (op.status != platform::GrantStatus::okay) {
       counters_.add(Counter::map_errors);
-      return false;
+      if (op.status != platform::GrantStatus::no_device_space) return false;
+      page.address = free_pages_.take(pool_wait_);
+      page.kind = Kind::copied;
+      return true;
     }
     counters_.add(Counter::maps);
     ++mappings_;
@@ -200,13 +212,14 @@ class GrantedPages {
     return to_frontend || copy(platform::CopyOp::Direction::from_grant, held);
   }
 
-  [[nodiscard]] bool copy_out(const HeldPages& held) { return copy(platform::CopyOp::Direction::to_grant, held); }
-
+  // Of the pages that are held as copies; none is no error.
   [[nodiscard]] bool copy(platform::CopyOp::Direction direction, const HeldPages& held) {
     copies_.clear();
     for (const auto& page : held.pages_) {
+      if (page.kind != Kind::copied) continue;
       copies_.push_back({direction, page.gref, page.offset, page.bytes, page.address + page.offset});
     }
+    if (copies_.empty()) return true;
     hypervisor_.copy(config_.frontend, copies_, grant_wait_);
     counters_.add(Counter::copy_calls);
     bool ok = true;

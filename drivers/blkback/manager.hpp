@@ -25,11 +25,14 @@ class Manager {
 
   Status start() { return context_.keys.watch(std::string(kBackendRoot), kRootToken); }
 
-  // Handles all watch events that are there. Events are merged per device before anything acts: a frontend that
-  // rewrites its state a million times costs the events, not a million evaluations (XSA-349).
+  // Handles the watch events that are there. They are merged per device before anything acts: a frontend that rewrites
+  // its state a million times costs the events, not a million evaluations; and no more of them than kEventsMax before
+  // the other devices get their turn (XSA-349).
   void turn() {
     std::set<std::string> touched;
-    while (auto event = context_.keys.poll_watch()) {
+    for (int n = 0; n < kEventsMax; ++n) {
+      const auto event = context_.keys.poll_watch();
+      if (!event) break;
       const std::string path = event->token == kRootToken ? device_of(event->path) : event->token;
       if (!path.empty()) touched.insert(path);
     }
@@ -47,6 +50,7 @@ class Manager {
 
  private:
   static constexpr const char* kRootToken = "xblk-backend-root";
+  static constexpr int kEventsMax = 4096;
 
   void evaluate(const std::string& path) {
     auto device = devices_.find(path);

@@ -133,6 +133,14 @@ class FreePages {
     mutex_.unlock();
   }
 
+  // At disconnect; harmless to a ring that still takes pages.
+  void drop() {
+    platform::LockWait ignored;
+    mutex_.lock(ignored);
+    pages_.clear();
+    mutex_.unlock();
+  }
+
   [[nodiscard]] std::uint32_t size(platform::LockWait& wait) {
     mutex_.lock(wait);
     const auto n = static_cast<std::uint32_t>(pages_.size());

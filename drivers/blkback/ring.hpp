@@ -96,7 +96,7 @@ class Ring final : public RingStep {
   [[nodiscard]] EventPort port() const { return config_.port; }
 
   // For the device at disconnect, after the last step: waits for nothing, since the store is drained by step() first.
-  void drop_persistent() { pages_.drop_persistent(); }
+  void drop_pools() { pages_.drop_pools(); }
   void publish_gauges() {
     counters_.set(Gauge::requests_in_flight, in_flight_);
     pages_.publish_gauges();
@@ -247,6 +247,7 @@ class Ring final : public RingStep {
   // on.
   void halt() {
     halted_ = true;
+    hypervisor_.mask(config_.port);  // or it would go on waking the worker, for nothing (XSA-332)
     counters_.add(Counter::requests_malformed);
   }
 

@@ -162,6 +162,8 @@ TEST_P(HostileFront, AnEventStormWithoutRequestsDoesNoWork_XSA332) {
     rig_.turn();
   }
   EXPECT_EQ(counter(Counter::requests), 0u);
+  EXPECT_EQ(counter(Counter::notifications_sent), 0u);
+  EXPECT_EQ(ask(request(Op::read, 1), {whole_page(front_->grant(data_, 0))}).status, ResponseStatus::okay);
 }
 
 TEST_P(HostileFront, AStateFloodCostsTheWatchesNotTheBackend_XSA349) {

@@ -19,9 +19,9 @@ std::string ModelRig::backend_path(DomId domain) {
   return fmt::format("{}/{}/{}", blkback::kBackendRoot, domain.value(), kDevid);
 }
 
-ModelRig::ModelRig(std::uint64_t seed, hypervisor::GrantLocks locks)
+ModelRig::ModelRig(std::uint64_t seed, hypervisor::HypervisorConfig config)
     : random_(seed),
-      hypervisor_(env_, {.grant_locks = locks}),
+      hypervisor_(env_, config),
       dom0_(hypervisor_),
       keys_(tree_, kDom0),
       context_{env_, dom0_, keys_, {&rings_}, "", [this](const std::string& line) { log_.push_back(line); }},

@@ -48,7 +48,7 @@ struct VbdOptions {
 
 class ModelRig {
  public:
-  explicit ModelRig(std::uint64_t seed, hypervisor::GrantLocks locks = hypervisor::GrantLocks::split);
+  explicit ModelRig(std::uint64_t seed, hypervisor::HypervisorConfig config = {});
   ~ModelRig();
 
   // Creates domain and vbd as a toolstack would, and the frontend on it (not yet connected).

@@ -68,6 +68,7 @@ void close_and_expect_no_leak(ModelRig& rig, blkfront::Device<ModelPlatform>& de
   EXPECT_EQ(usage.ports, 0u);
   EXPECT_EQ(back_total(rig, Gauge::mappings_in_use), 0u);
   EXPECT_EQ(back_total(rig, Gauge::persistent_cached), 0u);
+  EXPECT_EQ(back_total(rig, Gauge::free_pages), 0u);
   EXPECT_EQ(back_total(rig, Gauge::requests_in_flight), 0u);
 }
 
@@ -113,6 +114,22 @@ INSTANTIATE_TEST_SUITE_P(
       return std::get<0>(test.param).name + "_q" + std::to_string(std::get<1>(test.param)) + "_order" +
              std::to_string(std::get<2>(test.param));
     });
+
+// vm.max_map_count or maptrack used up (XSA-300): what cannot be mapped is copied, and no I/O fails for it.
+TEST(ModelCapacity, WithoutMappingsLeftRequestsAreCopiedInsteadOfRefused) {
+  for (const char* persistent : {"1", "0"}) {
+    SCOPED_TRACE(std::string("persistent ") + persistent);
+    ModelRig rig(kSeed, {.maptrack_limit = 6});
+    auto& device = rig.add_guest(kGuest, {.back_policy = {{"persistent", persistent}}});
+    ASSERT_TRUE(rig.run_until([&] { return device.connected(); })) << device.failure();
+    run_workload(rig, device, 500, kSeed);
+    EXPECT_GT(back_total(rig, Counter::maps), 0u);
+    EXPECT_GT(back_total(rig, Counter::map_errors), 0u);
+    EXPECT_GT(back_total(rig, Counter::copies), 0u);
+    EXPECT_EQ(back_total(rig, Counter::responses_error), 0u);
+    close_and_expect_no_leak(rig, device);
+  }
+}
 
 TEST(ModelDeterminism, SameSeedSameTraceOtherSeedOtherTrace) {
   const auto run = [](std::uint64_t seed) {
