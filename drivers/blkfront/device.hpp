@@ -47,7 +47,13 @@ class Device final : public BlockDevice {
         statistics_(std::move(statistics)) {
     queues_.reserve(blkif::kQueuesMax);
   }
-  ~Device() override { give_up(); }
+  ~Device() override {
+    give_up();
+    if (!released_) tear_down_queues();
+    // An error says that there was no such watch: start() did not get that far.
+    static_cast<void>(keys_.unwatch(backend_path_ + "/state", "backend-state"));
+    static_cast<void>(keys_.unwatch(reconnect_key(), "reconnect"));
+  }
 
   // ---- control thread ----
 
@@ -63,13 +69,15 @@ class Device final : public BlockDevice {
     backend_ = DomId(static_cast<std::uint16_t>(*domid));
     reconnects_seen_ = reconnect_counter();
     if (auto done = keys_.watch(backend_path_ + "/state", "backend-state"); !done) return done;
-    if (auto done = keys_.watch(options_.path + "/" + std::string(blkif::keys::kPolicyReconnect), "reconnect"); !done)
-      return done;
+    if (auto done = keys_.watch(reconnect_key(), "reconnect"); !done) return done;
+    // What a predecessor died of would be taken for the reason of our next failure.
+    if (auto cleared = keys_.remove(options_.path + "/xblk-error"); !cleared) return cleared;
     if (!statistics_.path().empty()) {
       if (auto done = write(blkif::keys::kStatistics, statistics_.path()); !done) return done;
     }
-    return set_state(blkif::backend_serves_predecessor(peer_state()) ? blkif::XenbusState::closed
-                                                                     : blkif::XenbusState::initialising);
+    // A backend that serves a predecessor has to close first; from there on this is a reconnect.
+    reconnect_wanted_ = blkif::backend_serves_predecessor(peer_state());
+    return set_state(reconnect_wanted_ ? blkif::XenbusState::closed : blkif::XenbusState::initialising);
   }
 
   // Reads what has changed and acts on it. Never blocks.
@@ -78,7 +86,8 @@ class Device final : public BlockDevice {
     while (auto event = keys_.poll_watch()) {
       if (event->token == "reconnect" && reconnect_counter() != reconnects_seen_) reconnect_wanted_ = true;
     }
-    for (int steps = 0; steps < kActionsMax; ++steps) {
+    if (!closing_ && any_ring_broken()) end_broken_device();
+    for (int steps = 0; steps < kActionsMax && !dead_; ++steps) {
       if (!advance()) return;
     }
   }
@@ -91,7 +100,7 @@ class Device final : public BlockDevice {
   }
 
   [[nodiscard]] blkif::XenbusState state() const { return state_; }
-  [[nodiscard]] bool connected() const { return state_ == blkif::XenbusState::connected && !closing_; }
+  [[nodiscard]] bool connected() const { return state_ == blkif::XenbusState::connected && !closing_ && !dead_; }
   [[nodiscard]] bool closed() const { return dead_ || (closing_ && state_ == blkif::XenbusState::closed && released_); }
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
@@ -104,6 +113,7 @@ class Device final : public BlockDevice {
 
   // Of the first queue's last connect: the control thread may be renegotiating at this moment.
   [[nodiscard]] DeviceInfo info() const override {
+    const Locked queues(channels_mutex_);
     if (queues_.empty()) return {};
     const Held held(queues_[0]->ring);
     return queues_[0]->ring.device();
@@ -121,12 +131,14 @@ class Device final : public BlockDevice {
   }
 
   void free_buffers(std::span<std::byte> block) override {
+    const bool reusable = end_abandoned() == 0;
     platform::LockWait ignored;
     buffers_mutex_.lock(ignored);
     const auto found =
         std::find_if(buffers_.begin(), buffers_.end(), [&](const auto& b) { return b.address == block.data(); });
     XBLK_CHECK(found != buffers_.end(), "freed what allocate_buffers() gave");
-    hypervisor_.free_pages(*found);
+    // A page that the backend may still hold is never reused (XSA-396): the whole block stays out of circulation.
+    if (reusable) hypervisor_.free_pages(*found);
     buffers_.erase(found);
     buffers_mutex_.unlock();
   }
@@ -134,7 +146,10 @@ class Device final : public BlockDevice {
   Result<std::unique_ptr<Channel>> open_channel(unsigned number) override;
 
   [[nodiscard]] std::string statistics_path() const override { return statistics_.path(); }
-  [[nodiscard]] std::string backend_statistics_path() const override { return backend_statistics_; }
+  [[nodiscard]] std::string backend_statistics_path() const override {
+    const Locked path(channels_mutex_);
+    return backend_statistics_;
+  }
 
   Status disconnect() override {
     request_close();
@@ -200,8 +215,11 @@ class Device final : public BlockDevice {
     offer_.ring_page_order = std::min(policy_.ring_page_order, limits->ring_page_order_max);
     const std::uint32_t queues = std::min(policy_.queues, limits->queues_max);
     while (queues_.size() < queues) {
-      queues_.push_back(std::make_unique<Queue>(env_, hypervisor_, statistics_.queues()[queues_.size()]));
+      auto queue = std::make_unique<Queue>(env_, hypervisor_, statistics_.queues()[queues_.size()]);
+      const Locked others(channels_mutex_);
+      queues_.push_back(std::move(queue));
     }
+    released_ = false;
     for (std::uint32_t q = 0; q < queues; ++q) {
       if (auto built = build_queue(*queues_[q]); !built) {
         tear_down_queues();
@@ -209,7 +227,6 @@ class Device final : public BlockDevice {
       }
       offer_.queues.push_back({queues_[q]->ring_refs, queues_[q]->port});
     }
-    released_ = false;
     if (auto written = write_offer(); !written) return written;
     return set_state(blkif::XenbusState::initialised);
   }
@@ -255,8 +272,10 @@ class Device final : public BlockDevice {
     if (!tree) return forward(tree.error(), backend_path_);
     auto backend = blkif::parse_backend_keys(*tree);
     if (!backend) return forward(backend.error(), backend_path_);
-    if (const auto path = tree->find(std::string(blkif::keys::kStatistics)); path != tree->end())
+    if (const auto path = tree->find(std::string(blkif::keys::kStatistics)); path != tree->end()) {
+      const Locked readers(channels_mutex_);
       backend_statistics_ = path->second;
+    }
     agree(*backend);
     attach_rings();
     if (auto published = publish_negotiated(); !published) return published;
@@ -296,6 +315,7 @@ class Device final : public BlockDevice {
                                               shared);
       }
       queue.pool = pool;
+      setup.reports_pool = !shared || q == 0;
       setup.shared = queue.ring_pages.address;
       setup.port = queue.port;
       queue.waiter.set_adaptive(policy_.polling == blkif::Polling::adaptive);
@@ -349,6 +369,21 @@ class Device final : public BlockDevice {
 
   // ---- Connected -> Closing -> Closed ----
 
+  // The rings said why in their counters; the life cycle goes on to give everything back.
+  void end_broken_device() {
+    failure_ =
+        "the backend broke the ring protocol: a response that nothing asked for, or a grant it did not give back";
+    static_cast<void>(write("xblk-error", failure_));
+    close_wanted_ = true;
+  }
+
+  [[nodiscard]] bool any_ring_broken() {
+    return std::any_of(queues_.begin(), queues_.end(), [](const auto& queue) {
+      const Held held(queue->ring);
+      return queue->ring.broken();
+    });
+  }
+
   bool begin_closing() {
     closing_ = true;
     for (auto& queue : queues_) {
@@ -385,25 +420,49 @@ class Device final : public BlockDevice {
     return checked(set_state(blkif::XenbusState::initialising));
   }
 
+  // What the backend still holds is never reused: it stays out of circulation until the domain ends, and is reported.
   void tear_down_queues() {
+    std::uint32_t kept = end_abandoned();
     for (auto& queue : queues_) {
+      wait_for_poller(*queue);
       if (queue->port != EventPort()) {
         queue->waiter.unwatch(queue->port);
         hypervisor_.close_port(queue->port);
       }
       queue->port = EventPort();
-      leaked_pages_ += queue->ring.end_abandoned();
-      queue->pool.reset();  // the last owner ends the pool's grants
-      bool ended = true;
-      for (const GrantRef gref : queue->ring_refs) ended = hypervisor_.end_access(gref) && ended;
-      if (ended && queue->ring_pages.pages > 0) hypervisor_.free_pages(queue->ring_pages);
+      if (queue->pool != nullptr) kept += queue->pool->release();
+      queue->pool.reset();
+      std::uint32_t held = 0;
+      for (const GrantRef gref : queue->ring_refs) held += hypervisor_.end_access(gref) ? 0 : 1;
+      if (held == 0 && queue->ring_pages.pages > 0) hypervisor_.free_pages(queue->ring_pages);
+      kept += held;
       queue->ring_refs.clear();
       queue->ring_pages = {};
       queue->ring.publish_gauges();
     }
     statistics_.header().queues = 0;
     static_cast<void>(keys_.remove(options_.path + "/" + std::string(blkif::keys::kNegotiatedDirectory)));
+    if (kept > 0) static_cast<void>(write("xblk-error", fmt::format("the backend still holds {} of our pages", kept)));
     released_ = true;
+  }
+
+  // A leader may be reading the ring's index without the lock, for one poll window at most; the page goes after that.
+  void wait_for_poller(Queue& queue) {
+    for (bool polled = true; polled; env_.yield()) {
+      const Held held(queue.ring);
+      polled = queue.ring.polled;
+    }
+  }
+
+  // How many grants of requests that were given up the backend still holds.
+  std::uint32_t end_abandoned() {
+    const Locked queues(channels_mutex_);
+    std::uint32_t held_by_backend = 0;
+    for (auto& queue : queues_) {
+      const Held held(queue->ring);
+      held_by_backend += queue->ring.end_abandoned();
+    }
+    return held_by_backend;
   }
 
   void give_up() {
@@ -430,6 +489,20 @@ class Device final : public BlockDevice {
     Ring<P>& ring_;
   };
 
+  class Locked {
+   public:
+    explicit Locked(typename Env::Mutex& mutex) : mutex_(mutex) {
+      platform::LockWait ignored;
+      mutex_.lock(ignored);
+    }
+    ~Locked() { mutex_.unlock(); }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+   private:
+    typename Env::Mutex& mutex_;
+  };
+
   void move_channels(std::uint32_t queues);
 
   bool checked(const Status& status) {
@@ -453,9 +526,8 @@ class Device final : public BlockDevice {
   Status write(std::string_view key, const std::string& value) {
     return keys_.write(fmt::format("{}/{}", options_.path, key), value);
   }
-  std::string reconnect_counter() {
-    return keys_.read(options_.path + "/" + std::string(blkif::keys::kPolicyReconnect)).value_or("");
-  }
+  std::string reconnect_key() const { return options_.path + "/" + std::string(blkif::keys::kPolicyReconnect); }
+  std::string reconnect_counter() { return keys_.read(reconnect_key()).value_or(""); }
   Result<blkif::FrontPolicy> read_policy() {
     auto tree = keys_.read_tree(options_.path + "/" + std::string(blkif::keys::kPolicyDirectory));
     if (!tree && tree.error().code != ENOENT) return forward(tree.error(), options_.path);
@@ -487,10 +559,10 @@ class Device final : public BlockDevice {
   bool closing_ = false;
   bool released_ = true;
   bool dead_ = false;
-  std::uint32_t leaked_pages_ = 0;
   typename Env::Mutex buffers_mutex_{env_};
   std::vector<platform::PageBlock> buffers_;
-  typename Env::Mutex channels_mutex_{env_};
+  // Also taken to grow queues_ and to replace backend_statistics_, which the callers' threads read.
+  mutable typename Env::Mutex channels_mutex_{env_};
   std::uint32_t attached_queues_ = 1;  // under channels_mutex_
   std::vector<QueueChannel*> channels_;
 };

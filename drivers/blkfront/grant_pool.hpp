@@ -5,6 +5,8 @@
 // of seed 000), where every queue takes the pool's own lock as well.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -50,7 +52,8 @@ class GrantPool {
   }
 
   [[nodiscard]] bool exclusive() const { return !shared_; }
-  [[nodiscard]] std::uint32_t granted() const { return granted_; }
+  // For a gauge: any queue may ask while another one grows the pool.
+  [[nodiscard]] std::uint32_t granted() const { return granted_.load(std::memory_order_relaxed); }
 
   // After the backend has unmapped everything. A page that the backend still holds is never reused: it leaks until the
   // domain ends, and is counted (XSA-396).
@@ -71,7 +74,7 @@ class GrantPool {
 
   [[nodiscard]] bool grow(std::uint32_t needed) {
     while (needed > 0) {
-      const std::uint32_t pages = std::min(std::max(needed, kGrowPages), capacity_ - granted_);
+      const std::uint32_t pages = std::min(std::max(needed, kGrowPages), capacity_ - granted());
       if (pages == 0 || !add_block(pages)) return false;
       needed -= std::min(needed, pages);
     }
@@ -85,7 +88,13 @@ class GrantPool {
     for (std::uint32_t i = 0; i < pages; ++i) {
       auto gref =
           hypervisor_.grant(backend_, FrameNumber(block->first_frame.value() + i), platform::Access::read_write);
-      if (!gref) return false;  // grant table full: what was granted stays usable
+      if (!gref) {  // grant table full: what was granted stays usable
+        if (i == 0) {
+          hypervisor_.free_pages(*block);  // or each retry would eat another block
+          blocks_.pop_back();
+        }
+        return false;
+      }
       free_.push_back({block->address + i * kPageSize, *gref});
       ++granted_;
     }
@@ -97,7 +106,7 @@ class GrantPool {
   DomId backend_;
   std::uint32_t capacity_;
   bool shared_;
-  std::uint32_t granted_ = 0;
+  std::atomic<std::uint32_t> granted_{0};
   std::vector<GrantedPage> free_;
   std::vector<platform::PageBlock> blocks_;
 };

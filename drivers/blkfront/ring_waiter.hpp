@@ -68,6 +68,7 @@ class RingWaiter {
   bool poll(Instant deadline) {
     if (!adaptive_ || !ring_.attached() || env_.cpus_oversubscribed()) return false;
     ring_.defer_events();
+    ring_.polled = true;
     const std::uint32_t* const index = ring_.response_index();
     const std::uint32_t seen = ring_.consumed();
     ring_.mutex().unlock();
@@ -81,6 +82,7 @@ class RingWaiter {
       }
     } while (!found && env_.now() < until);
     relock();
+    ring_.polled = false;
     ring_.count_polls(turns);
     return found;
   }

@@ -74,7 +74,8 @@ Status EmuFrontend::connect() {
   for (;;) {
     device_->turn();
     if (device_->connected()) return {};
-    if (!device_->failure().empty()) return fail(EPROTO, why_not_connected());
+    // Closed without a failure of ours: the backend refused, and says why.
+    if (!device_->failure().empty() || device_->closed()) return fail(EPROTO, why_not_connected());
     if (env_.now() >= deadline) return fail(ETIMEDOUT, why_not_connected());
     if (!wait_for_news()) return fail(ENODEV, "the host of the emulation is gone");
   }
