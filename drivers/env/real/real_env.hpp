@@ -107,19 +107,6 @@ class RealEnv::WaitSet {
   RealDoorbell wake_;
 };
 
-// Locks a Lockable for a scope and adds the wait to `wait`.
-template <class Mutex>
-class Locked {
- public:
-  Locked(Mutex& mutex, platform::LockWait& wait) : mutex_(mutex) { mutex_.lock(wait); }
-  ~Locked() { mutex_.unlock(); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-
- private:
-  Mutex& mutex_;
-};
-
 static_assert(platform::Env<RealEnv>);
 
 }  // namespace xblk::env
