@@ -3,11 +3,11 @@
 
 #include <memory>
 
-#include "drivers/base/unique_fd.hpp"
 #include "agent/run/host_process.hpp"
 #include "agent/run/programs.hpp"
 #include "agent/run/rig.hpp"
 #include "agent/toggle/keystore_access.hpp"
+#include "drivers/base/unique_fd.hpp"
 
 namespace xblk::run {
 

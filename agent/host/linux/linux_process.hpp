@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "agent/host/process.hpp"
-#include "drivers/base/unique_fd.hpp"
 #include "drivers/base/result.hpp"
+#include "drivers/base/unique_fd.hpp"
 
 namespace xblk::host {
 
