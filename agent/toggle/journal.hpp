@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "drivers/base/unique_fd.hpp"
 #include "agent/toggle/vbd.hpp"
 #include "drivers/base/result.hpp"
+#include "drivers/base/unique_fd.hpp"
 
 namespace xblk::toggle {
 
