@@ -1,6 +1,7 @@
 #include "drivers/fio/registry.hpp"
 
 #include <fmt/format.h>
+#include <utility>
 
 #include "drivers/base/check.hpp"
 
@@ -27,7 +28,9 @@ SharedDevice::SharedDevice(JobOptions options, std::unique_ptr<blkfront::BlockDe
       device_(std::move(device)) {}
 
 Status SharedDevice::begin_measuring() {
-  if (measuring_.exchange(true, std::memory_order_relaxed)) return {};
+  // A lock, not a flag: a job that comes second must not issue counted I/O while the first still takes the snapshot.
+  const std::lock_guard lock(measuring_mutex_);
+  if (std::exchange(measuring_, true)) return {};
   return take_snapshot(Phase::ramp_end);
 }
 

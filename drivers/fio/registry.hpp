@@ -2,7 +2,6 @@
 // one frontend per virtual disk, however many jobs use it.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,7 +34,8 @@ class SharedDevice {
  private:
   JobOptions options_;
   SnapshotSource snapshots_;
-  std::atomic<bool> measuring_{false};
+  std::mutex measuring_mutex_;
+  bool measuring_ = false;
   std::unique_ptr<blkfront::BlockDevice> device_;
 };
 
