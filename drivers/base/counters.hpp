@@ -14,48 +14,53 @@
 namespace xblk {
 
 // X(name, help). Append only: the position is the layout of the statistics file (statistics_file.hpp).
-#define XBLK_COUNTERS(X)                                                                               \
-  X(ios, "I/Os accepted from (front) the caller; one I/O may be several ring requests")                \
-  X(requests, "ring requests sent (front) or consumed (back)")                                         \
-  X(requests_read, "of these: reads")                                                                  \
-  X(requests_write, "of these: writes")                                                                \
-  X(requests_flush, "of these: flushes and barriers")                                                  \
-  X(requests_discard, "of these: discards")                                                            \
-  X(requests_indirect, "of these: sent as indirect requests")                                          \
-  X(segments, "segments in those requests")                                                            \
-  X(read_bytes, "bytes read by completed requests")                                                    \
-  X(write_bytes, "bytes written by completed requests")                                                \
-  X(responses_ok, "responses with BLKIF_RSP_OKAY")                                                     \
-  X(responses_error, "responses with BLKIF_RSP_ERROR or EOPNOTSUPP")                                   \
-  X(requests_malformed, "requests refused by validation")                                              \
-  X(maps, "grant map operations that succeeded")                                                       \
-  X(map_calls, "batches in which they were issued (one hypercall each on Xen)")                        \
-  X(map_errors, "grant map operations that failed")                                                    \
-  X(unmaps, "grant unmap operations")                                                                  \
-  X(unmap_calls, "batches in which they were issued")                                                  \
-  X(copies, "grant copy operations that succeeded")                                                    \
-  X(copy_calls, "batches in which they were issued")                                                   \
-  X(copy_errors, "grant copy operations that failed")                                                  \
-  X(copied_bytes, "bytes moved by grant copies (back) or by bounce copies into granted pages (front)") \
-  X(persistent_hits, "segments served from the persistent-grant cache")                                \
-  X(persistent_misses, "segments mapped and then kept in the cache")                                   \
-  X(persistent_overflows, "segments mapped non-persistently because the cache was at its cap")         \
-  X(persistent_purged, "cached mappings given up before disconnect")                                   \
-  X(grants_issued, "grant entries filled in (front)")                                                  \
-  X(grants_ended, "grant entries cleared (front)")                                                     \
-  X(notifications_sent, "event-channel notifications sent")                                            \
-  X(notifications_suppressed, "ring pushes that needed no notification (req_event/rsp_event)")         \
-  X(events_received, "event-channel wake-ups taken")                                                   \
-  X(events_spurious, "wake-ups that found nothing to do")                                              \
-  X(ring_full_stalls, "submissions that waited for a free ring slot or grant")                         \
-  X(batches, "dispatch rounds that consumed at least one request (back), pushes (front)")              \
-  X(polls, "polling rounds without an event")                                                          \
-  X(pool_lock_wait_ns, "time spent waiting for persistent-grant and free-page pool locks")             \
-  X(pool_lock_contended, "acquisitions of pool locks that had to wait")                                \
-  X(grant_lock_wait_ns, "time spent waiting for grant-table and maptrack locks")                       \
-  X(grant_lock_contended, "acquisitions of grant-table locks that had to wait")                        \
-  X(worker_cpu_ns, "CPU time of the worker, shared out over the rings it served by requests")          \
-  X(store_errors, "operations that the backing store failed")
+#define XBLK_COUNTERS(X)                                                                                  \
+  X(ios, "I/Os accepted from (front) the caller; one I/O may be several ring requests")                   \
+  X(requests, "ring requests sent (front) or consumed (back)")                                            \
+  X(requests_read, "of these: reads")                                                                     \
+  X(requests_write, "of these: writes")                                                                   \
+  X(requests_flush, "of these: flushes and barriers")                                                     \
+  X(requests_discard, "of these: discards")                                                               \
+  X(requests_indirect, "of these: sent as indirect requests")                                             \
+  X(segments, "segments in those requests")                                                               \
+  X(read_bytes, "bytes read by completed requests")                                                       \
+  X(write_bytes, "bytes written by completed requests")                                                   \
+  X(responses_ok, "responses with BLKIF_RSP_OKAY")                                                        \
+  X(responses_error, "responses with BLKIF_RSP_ERROR or EOPNOTSUPP")                                      \
+  X(requests_malformed, "requests refused by validation")                                                 \
+  X(maps, "grant map operations that succeeded")                                                          \
+  X(map_calls, "batches in which they were issued (one hypercall each on Xen)")                           \
+  X(map_errors, "grant map operations that failed")                                                       \
+  X(unmaps, "grant unmap operations")                                                                     \
+  X(unmap_calls, "batches in which they were issued")                                                     \
+  X(copies, "grant copy operations that succeeded")                                                       \
+  X(copy_calls, "batches in which they were issued")                                                      \
+  X(copy_errors, "grant copy operations that failed")                                                     \
+  X(copied_bytes, "bytes moved by grant copies (back) or by bounce copies into granted pages (front)")    \
+  X(persistent_hits, "segments served from the persistent-grant cache")                                   \
+  X(persistent_misses, "segments mapped and then kept in the cache")                                      \
+  X(persistent_overflows, "segments mapped non-persistently because the cache was at its cap")            \
+  X(persistent_purged, "cached mappings given up before disconnect")                                      \
+  X(grants_issued, "grant entries filled in (front)")                                                     \
+  X(grants_ended, "grant entries cleared (front)")                                                        \
+  X(notifications_sent, "event-channel notifications sent")                                               \
+  X(notifications_suppressed, "ring pushes that needed no notification (req_event/rsp_event)")            \
+  X(events_received, "event-channel wake-ups taken")                                                      \
+  X(events_spurious, "wake-ups that found nothing to do")                                                 \
+  X(ring_full_stalls, "submissions that waited for a free ring slot or grant")                            \
+  X(batches, "dispatch rounds that consumed at least one request (back), pushes (front)")                 \
+  X(polls, "polling rounds without an event")                                                             \
+  X(pool_lock_wait_ns, "time spent waiting for persistent-grant and free-page pool locks")                \
+  X(pool_lock_contended, "acquisitions of pool locks that had to wait")                                   \
+  X(grant_lock_wait_ns, "time spent waiting for grant-table and maptrack locks")                          \
+  X(grant_lock_contended, "acquisitions of grant-table locks that had to wait")                           \
+  X(worker_cpu_ns, "CPU time of the worker, shared out over the rings it served by requests")             \
+  X(store_errors, "operations that the backing store failed")                                             \
+  X(persistent_lookup_steps, "entries of the persistent-grant cache looked at to find grants")            \
+  X(requests_deferred, "rounds that left requests waiting behind those in flight (final-check=response)") \
+  X(events_held_off, "times that one event was asked for several items (event-holdoff)")                  \
+  X(holdoff_timeouts, "of these: ended by the time limit")                                                \
+  X(barrier_drains, "barriers for which all rings of the device were drained (back)")
 
 enum class Counter : std::size_t {
 #define XBLK_COUNTER_ENUM(name, help) name,

@@ -12,32 +12,58 @@
 
 namespace xblk::blkif {
 
-enum class Pools : std::uint8_t { per_device, per_queue };  // whether queues share a grant pool or page pool
-enum class Polling : std::uint8_t { event, adaptive };      // wait for each event, or poll while there is work
-enum class DataPath : std::uint8_t { map, copy };           // map and unmap per request, or grant copy
-enum class GrantLocks : std::uint8_t { coarse, split };     // one lock of a grant table, or several
+enum class Pools : std::uint8_t { per_device, per_queue };    // whether queues share a grant pool or page pool
+enum class Polling : std::uint8_t { event, adaptive };        // wait for each event, or poll while there is work
+enum class DataPath : std::uint8_t { map, copy, hybrid };     // map and unmap per request, grant copy, or by size
+enum class GrantLocks : std::uint8_t { coarse, split };       // one lock of a grant table, or several
+enum class FinalCheck : std::uint8_t { response, dispatch };  // where the backend looks for further requests (seed 001)
+enum class Lookup : std::uint8_t { list, tree, array };       // how a persistent grant is found by its gref (seed 003)
+enum class Purge : std::uint8_t { off, lru };                 // what happens when the persistent pool is full
+enum class QueueMap : std::uint8_t { spread, device };        // a device's rings over all workers, or on one
+enum class Ordering : std::uint8_t { none, barrier, flush, both };  // which of the two the backend offers
+enum class Discard : std::uint8_t { off, on, secure };              // what the backend offers, if its store can
+
+// A driver of history, by name: the values that every policy has unless it is written itself (policy_presets.hpp).
+enum class Preset : std::uint8_t { none, linux_6_x, seed_2011, seed_2012, seed_2015 };
 
 // Defaults are those of policy_keys(), which says what each one means.
 struct FrontPolicy {
+  Preset preset = Preset::none;
   bool persistent = true;
   std::uint32_t queues = 1;
   std::uint32_t ring_page_order = 0;
   std::uint32_t indirect_segments = 32;
   Pools pools = Pools::per_queue;
   Polling polling = Polling::adaptive;
+  std::uint32_t event_holdoff = 1;      // responses
+  std::uint32_t event_holdoff_us = 50;  // at most this long
+  bool trusted = true;
 
   friend bool operator==(const FrontPolicy&, const FrontPolicy&) = default;
 };
 
 struct BackPolicy {
+  Preset preset = Preset::none;
   bool persistent = true;
   DataPath data_path = DataPath::map;
+  std::uint32_t hybrid_threshold = 16384;  // bytes
+  std::uint32_t unmap_batch = 32;          // pages
   std::uint32_t queues = 4;
   std::uint32_t ring_page_order = 4;
   std::uint32_t indirect_segments = 256;
   std::uint32_t max_persistent_grants = 1056;
+  Lookup persistent_lookup = Lookup::array;
+  Purge persistent_purge = Purge::lru;
+  std::uint32_t persistent_unused_ms = 60000;
+  std::uint32_t max_free_pages = 1024;
   Pools pools = Pools::per_queue;
   Polling polling = Polling::adaptive;
+  FinalCheck final_check = FinalCheck::dispatch;
+  std::uint32_t event_holdoff = 1;      // requests
+  std::uint32_t event_holdoff_us = 50;  // at most this long
+  QueueMap queue_map = QueueMap::spread;
+  Ordering ordering = Ordering::both;
+  Discard discard = Discard::secure;
 
   friend bool operator==(const BackPolicy&, const BackPolicy&) = default;
 };
@@ -82,7 +108,8 @@ std::string print_policy_value(const PolicyKey& key, std::uint64_t value);
 std::string allowed_values(const PolicyKey& key);
 
 // From the entries of `xblk-policy` (names without the directory; `reconnect` is no policy and is passed over). What
-// is missing has its default; an unknown name, a policy of another end or a bad value is an error.
+// is missing has the preset's value, without a preset its default; an unknown name, a policy of another end or a bad
+// value is an error.
 using PolicyMap = std::map<std::string, std::string>;
 Result<FrontPolicy> parse_front_policy(const PolicyMap& entries);
 Result<BackPolicy> parse_back_policy(const PolicyMap& entries);

@@ -76,21 +76,38 @@ TEST(Policies, NothingWrittenMeansTheDefaults) {
 }
 
 TEST(Policies, EveryMemberTravels) {
-  const FrontPolicy front{.persistent = false,
+  const FrontPolicy front{.preset = Preset::seed_2012,
+                          .persistent = false,
                           .queues = 3,
                           .ring_page_order = 2,
                           .indirect_segments = 7,
                           .pools = Pools::per_device,
-                          .polling = Polling::event};
+                          .polling = Polling::event,
+                          .event_holdoff = 8,
+                          .event_holdoff_us = 20,
+                          .trusted = false};
   EXPECT_EQ(parse_front_policy(to_keys(front)).value(), front);
-  const BackPolicy back{.persistent = false,
+  const BackPolicy back{.preset = Preset::linux_6_x,
+                        .persistent = false,
                         .data_path = DataPath::copy,
+                        .hybrid_threshold = 8192,
+                        .unmap_batch = 5,
                         .queues = 16,
                         .ring_page_order = 1,
                         .indirect_segments = 9,
                         .max_persistent_grants = 352,
+                        .persistent_lookup = Lookup::list,
+                        .persistent_purge = Purge::off,
+                        .persistent_unused_ms = 77,
+                        .max_free_pages = 3,
                         .pools = Pools::per_device,
-                        .polling = Polling::event};
+                        .polling = Polling::event,
+                        .final_check = FinalCheck::response,
+                        .event_holdoff = 7,
+                        .event_holdoff_us = 900,
+                        .queue_map = QueueMap::device,
+                        .ordering = Ordering::barrier,
+                        .discard = Discard::on};
   EXPECT_EQ(parse_back_policy(to_keys(back)).value(), back);
   const HostPolicy host{.grant_locks = GrantLocks::coarse};
   EXPECT_EQ(parse_host_policy(to_keys(host)).value(), host);
@@ -101,11 +118,45 @@ TEST(Policies, EveryMemberTravels) {
 TEST(Policies, UnknownAndForeignNamesAreRefusedWithTheRightOnes) {
   const auto unknown = parse_front_policy({{"quues", "2"}});
   ASSERT_FALSE(unknown);
-  EXPECT_THAT(unknown.error().message, testing::AllOf(HasSubstr("quues"), HasSubstr("persistent, queues")));
+  EXPECT_THAT(unknown.error().message, testing::AllOf(HasSubstr("quues"), HasSubstr("preset, persistent, queues")));
   EXPECT_FALSE(parse_front_policy({{"data-path", "copy"}})) << "a policy of the back end";
   EXPECT_FALSE(parse_front_policy({{"grant-locks", "coarse"}}));
   EXPECT_FALSE(parse_back_policy({{"grant-locks", "coarse"}}));
   EXPECT_FALSE(parse_host_policy({{"queues", "1"}}));
+}
+
+TEST(Presets, EachIsADriverOfHistoryThatIsOverriddenKeyByKey) {
+  const BackPolicy found_in_2011 = parse_back_policy({{"preset", "seed-2011"}}).value();
+  EXPECT_EQ(found_in_2011.preset, Preset::seed_2011);
+  EXPECT_EQ(found_in_2011.final_check, FinalCheck::response);
+  EXPECT_FALSE(found_in_2011.persistent);
+  EXPECT_EQ(found_in_2011.queues, 1u);
+  BackPolicy mended = found_in_2011;
+  mended.final_check = FinalCheck::dispatch;
+  EXPECT_EQ(parse_back_policy({{"preset", "seed-2011"}, {"final-check", "dispatch"}}).value(), mended);
+  // Names sort before and after "preset": what is written wins all the same.
+  EXPECT_EQ(parse_back_policy({{"preset", "seed-2015"}, {"data-path", "copy"}}).value().data_path, DataPath::copy);
+  EXPECT_EQ(parse_back_policy({{"preset", "seed-2015"}, {"queues", "2"}}).value().queues, 2u);
+}
+
+TEST(Presets, EveryPresetIsPrintedAndReadBackAndDiffersFromTheOthers) {
+  std::set<PolicyMap> fronts;
+  std::set<PolicyMap> backs;
+  const PolicyKey& key = *find_policy("preset");
+  for (const std::string_view word : key.words) {
+    SCOPED_TRACE(word);
+    const auto front = parse_front_policy({{"preset", std::string(word)}});
+    const auto back = parse_back_policy({{"preset", std::string(word)}});
+    ASSERT_TRUE(front && back);
+    EXPECT_EQ(parse_front_policy(to_keys(*front)).value(), *front);
+    EXPECT_EQ(parse_back_policy(to_keys(*back)).value(), *back);
+    EXPECT_EQ(to_keys(*back).at("preset"), word);
+    fronts.insert(to_keys(*front));
+    backs.insert(to_keys(*back));
+  }
+  EXPECT_EQ(fronts.size(), key.words.size());
+  EXPECT_EQ(backs.size(), key.words.size());
+  EXPECT_FALSE(parse_back_policy({{"preset", "seed-1999"}}));
 }
 
 TEST(Policies, TheReconnectTriggerIsNoPolicy) {
