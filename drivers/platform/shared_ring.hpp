@@ -75,8 +75,15 @@ class FrontView {
   // RING_FINAL_CHECK_FOR_RESPONSES: ask for an event at the next response, then look once more. True: there are
   // responses already, do not sleep. The lost wake-up (a response between the last look and the request for an event)
   // is closed because the backend publishes rsp_prod before it reads rsp_event.
-  [[nodiscard]] bool final_check() {
-    return publish_and_load(indexes_->rsp_event, rsp_cons_ + 1, indexes_->rsp_prod) != rsp_cons_;
+  //
+  // `holdoff`: ask one event for that many responses. An event index beyond what the backend owes would never be
+  // reached, so it is cut to the requests outstanding: each of them gets its response, and the last one crosses the
+  // index. What is still lost is time: the first responses of a batch whose last one is slow wait for it. So a caller
+  // with a hold-off above 1 sleeps for a bounded time, and looks at the ring at its end.
+  [[nodiscard]] bool final_check(std::uint32_t holdoff = 1) {
+    const std::uint32_t owed = req_prod_ - rsp_cons_;
+    const std::uint32_t event = rsp_cons_ + (holdoff < owed ? holdoff : owed > 0 ? owed : 1);
+    return publish_and_load(indexes_->rsp_event, event, indexes_->rsp_prod) != rsp_cons_;
   }
   // While polling: put the wanted event out of reach, so that the backend sends none.
   void defer_events() { store_release(indexes_->rsp_event, rsp_cons_ - 1); }
@@ -138,8 +145,12 @@ class BackView {
 
   // RING_FINAL_CHECK_FOR_REQUESTS: ask for an event at the next request, then look once more. True: do not sleep.
   // Closed against the lost wake-up as FrontView::push publishes req_prod before it reads req_event.
-  [[nodiscard]] bool final_check() {
-    return publish_and_load(indexes_->req_event, req_cons_ + 1, indexes_->req_prod) != req_cons_;
+  //
+  // `holdoff`: ask one event for that many requests. A frontend owes us none: it may send fewer and wait for them for
+  // ever, without an event. So a hold-off above 1 is a promise to look again within a bounded time, and only a
+  // final_check(1) that found nothing allows a sleep without end.
+  [[nodiscard]] bool final_check(std::uint32_t holdoff = 1) {
+    return publish_and_load(indexes_->req_event, req_cons_ + holdoff, indexes_->req_prod) != req_cons_;
   }
   // While polling: no event for any request that fits the ring.
   void defer_events() { store_release(indexes_->req_event, req_cons_ - 1); }
