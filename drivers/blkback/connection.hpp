@@ -2,7 +2,10 @@
 // at all; stop() gives every grant, page, port and byte back, and the gauges must read zero afterwards.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "drivers/blkback/barrier_gate.hpp"
 #include "drivers/blkback/pools.hpp"
 #include "drivers/blkback/ring.hpp"
 #include "drivers/blkback/ring_step.hpp"
@@ -38,6 +42,7 @@ class Connection {
                                                   store::Store& store, std::span<QueueCounters> counters) {
     std::unique_ptr<Connection> connection(
         new Connection(hypervisor, std::move(agreement), store.geometry(), counters));
+    connection->make_gate();
     for (std::size_t q = 0; q < connection->agreement_.offer.queues.size(); ++q) {
       if (auto added = connection->add_queue(env, store, q); !added)
         return forward(added.error(), fmt::format("queue {}", q));
@@ -50,15 +55,38 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   void start(std::span<RingRunner<Waitable>* const> runners) {
+    const bool spread = agreement_.policy.queue_map == blkif::QueueMap::spread;
     for (std::size_t q = 0; q < queues_.size(); ++q) {
-      Queue& queue = *queues_[q];
-      queue.runner = runners[(agreement_.frontend.value() + q) % runners.size()];
-      queue.runner->attach(*queue.ring, hypervisor_.waitable(queue.port), completions(queue));
+      queues_[q]->runner = runners[(agreement_.frontend.value() + (spread ? q : 0)) % runners.size()];
+      wake_list_.insert(queues_[q]->runner);
     }
+    for (auto& queue : queues_) {
+      queue->runner->attach(*queue->ring, hypervisor_.waitable(queue->port), completions(*queue));
+    }
+  }
+
+  // For a frontend whose backend was another one until now: a response that was published without its event would
+  // never be looked at. An event too many does no harm.
+  void notify_frontend() {
+    for (auto& queue : queues_) hypervisor_.notify(queue->port);
+  }
+
+  // The store has another size now. Requests taken from here on are held against it.
+  void set_capacity(Sectors capacity) {
+    geometry_.capacity = capacity;
+    for (auto& queue : queues_) queue->ring->set_capacity(capacity);
+  }
+
+  // The number of the first ring that its frontend broke.
+  [[nodiscard]] std::optional<std::size_t> halted_ring() const {
+    const auto halted = std::find_if(queues_.begin(), queues_.end(), [](const auto& q) { return q->ring->halted(); });
+    if (halted == queues_.end()) return std::nullopt;
+    return static_cast<std::size_t>(halted - queues_.begin());
   }
 
   // Idempotent. After it the frontend may do what it likes: nothing of its memory is mapped here.
   void stop() {
+    if (gate_ != nullptr) gate_->abort();
     for (auto& queue : queues_) {
       if (queue->runner != nullptr) std::exchange(queue->runner, nullptr)->detach(*queue->ring);
     }
@@ -76,24 +104,29 @@ class Connection {
     offer.sector_size = geometry_.sector_size;
     offer.physical_sector_size = geometry_.sector_size;
     offer.persistent = agreement_.policy.persistent;  // the offer, not the result (Linux 06ba5d2e943e)
-    offer.flush = geometry_.flush;
-    offer.discard = geometry_.discard && !agreement_.readonly;
-    offer.discard_granularity = geometry_.discard_granularity;
+    const auto ordering = agreement_.policy.ordering;
+    using blkif::Ordering;
+    offer.flush = geometry_.flush && (ordering == Ordering::flush || ordering == Ordering::both);
+    // A barrier is made of flushes of the store (Linux offers the two together).
+    offer.barrier = geometry_.flush && (ordering == Ordering::barrier || ordering == Ordering::both);
+    const auto discard = agreement_.policy.discard;
+    offer.discard = discard != blkif::Discard::off && geometry_.discard && !agreement_.readonly;
+    offer.discard_secure = offer.discard && discard == blkif::Discard::secure && geometry_.secure_discard;
+    offer.discard_granularity = std::max(geometry_.discard_granularity, geometry_.sector_size);
+    offer.discard_alignment = geometry_.discard_alignment;
     return offer;
   }
 
-  // The result, which stock drivers publish nowhere.
-  [[nodiscard]] blkif::KeyList negotiated() const {
-    const auto policy = blkif::to_keys(agreement_.policy);
-    return {{"persistent", persistent() ? "1" : "0"},
-            {"queues", std::to_string(queues_.size())},
-            {"ring-page-order", std::to_string(agreement_.offer.ring_page_order)},
-            {"indirect-segments", std::to_string(agreement_.limits.indirect_segments_max)},
-            {"data-path", persistent() ? "persistent" : policy.at("data-path")},
-            {"max-persistent-grants", policy.at("max-persistent-grants")},
-            {"pools", policy.at("pools")},
-            {"polling", policy.at("polling")},
-            {"protocol", std::string(blkif::protocol_name(agreement_.offer.abi))}};
+  // The result, which stock drivers publish nowhere: every policy in force, and what became of the offers.
+  [[nodiscard]] blkif::PolicyMap negotiated() const {
+    blkif::PolicyMap result = blkif::to_keys(agreement_.policy);
+    result["persistent"] = persistent() ? "1" : "0";
+    result["queues"] = std::to_string(queues_.size());
+    result["ring-page-order"] = std::to_string(agreement_.offer.ring_page_order);
+    result["indirect-segments"] = std::to_string(agreement_.limits.indirect_segments_max);
+    if (persistent()) result["data-path"] = "persistent";
+    result["protocol"] = blkif::protocol_name(agreement_.offer.abi);
+    return result;
   }
 
  private:
@@ -127,6 +160,14 @@ class Connection {
              std::span<QueueCounters> counters)
       : hypervisor_(hypervisor), agreement_(std::move(agreement)), geometry_(geometry), counters_(counters) {}
 
+  void make_gate() {
+    const std::size_t rings = agreement_.offer.queues.size();
+    if (rings < 2 || !offer().barrier) return;
+    gate_ = std::make_unique<BarrierGate>(rings, [this] {
+      for (auto* runner : wake_list_) runner->wake();
+    });
+  }
+
   [[nodiscard]] bool persistent() const { return agreement_.policy.persistent && agreement_.offer.persistent; }
 
   Status add_queue(Env& env, store::Store& store, std::size_t q) {
@@ -142,6 +183,9 @@ class Connection {
     auto store_queue = store.open_queue();
     if (!store_queue) return forward(store_queue.error(), "backing store");
     queue->store = std::move(*store_queue);
+    if (queue->store->completion_fd() >= 0 && !std::is_same_v<Waitable, int>) {
+      return fail(EOPNOTSUPP, "this platform cannot wait for a store that finishes later; use null or ram");
+    }
     queue->pools = pools_for(env, q);
     queue->ring = std::make_unique<Ring<P>>(hypervisor_, ring_config(*queue, q), queue->pools->persistent,
                                             queue->pools->free_pages, *queue->store, counters_[q]);
@@ -172,13 +216,22 @@ class Connection {
     config.limits.capacity = geometry_.capacity;
     config.limits.sector_size = geometry_.sector_size;
     config.limits.readonly = agreement_.readonly;
-    config.limits.flush = geometry_.flush;
-    config.limits.discard = geometry_.discard;
+    const blkif::BackendOffer offered = offer();
+    config.limits.flush = offered.flush;
+    config.limits.barrier = offered.barrier;
+    config.limits.discard = offered.discard;
+    config.limits.discard_secure = offered.discard_secure;
     config.limits.indirect_segments_max = agreement_.limits.indirect_segments_max;
     config.path = persistent()                                           ? DataPath::persistent
                   : agreement_.policy.data_path == blkif::DataPath::copy ? DataPath::copy
                                                                          : DataPath::map;
-    config.adaptive_polling = agreement_.policy.polling == blkif::Polling::adaptive;
+    const blkif::BackPolicy& policy = agreement_.policy;
+    config.adaptive_polling = policy.polling == blkif::Polling::adaptive;
+    config.final_check = policy.final_check;
+    config.holdoff = std::min(policy.event_holdoff, config.slots);  // an event further away would never come
+    config.holdoff_limit = micros(policy.event_holdoff_us);
+    config.number = q;
+    config.gate = gate_.get();
     config.reports_pools = q == 0 || agreement_.policy.pools == blkif::Pools::per_queue;
     return config;
   }
@@ -189,16 +242,16 @@ class Connection {
     if (fd < 0) return nullptr;
     if constexpr (std::is_same_v<Waitable, int>) {
       queue.completion = fd;
-      return &queue.completion;
     }
-    XBLK_CHECK(false, "a store with a file descriptor needs an Env that waits on file descriptors");
-    return nullptr;
+    return &queue.completion;
   }
 
   typename P::Back& hypervisor_;
   Agreement agreement_;
   store::Geometry geometry_;
   std::span<QueueCounters> counters_;
+  std::set<RingRunner<Waitable>*> wake_list_;  // who steps the rings; unchanged while any of them is attached
+  std::unique_ptr<BarrierGate> gate_;
   std::vector<std::unique_ptr<Queue>> queues_;
 };
 

@@ -2,6 +2,7 @@
 // holds the table). The control thread calls evaluate() whenever a watched key may have changed; rings run elsewhere.
 //
 //   probe       publish limits                                   -> InitWait
+//   take over   a predecessor's live rings, found at probe        = Connected
 //   connect     read the frontend's keys, map rings, publish      -> Connected
 //   disconnect  stop rings, unmap everything, close ports         -> Closed
 //
@@ -60,22 +61,25 @@ class Device {
     if (!params) return forward(params.error(), path_);
     frontend_path_ = *frontend;
     frontend_ = DomId(static_cast<std::uint16_t>(*domid));
-    auto store = store::open_store(*params);
-    if (!store) return forward(store.error(), path_ + "/params");
-    store_ = std::move(*store);
+    if (auto opened = open_store(*params); !opened) return opened;
     if (auto opened = open_statistics(); !opened) return opened;
     if (auto watched = context_.keys.watch(frontend_path_ + "/state", path_); !watched) return watched;
     watching_ = true;
-    return publish_limits();
+    const auto own = blkif::parse_xenbus_state(optional(read(blkif::keys::kState)));
+    if (own != blkif::XenbusState::connected || peer_state() != blkif::XenbusState::connected) return publish_limits();
+    if (auto taken = take_over(); !taken) fail_device(taken.error());
+    return {};
   }
 
   // Acts until nothing is left to do: each action changes our state, and the table is asked again.
   void evaluate() {
     for (int steps = 0; steps < kActionsMax && !removed_; ++steps) {
-      const auto peer = blkif::parse_xenbus_state(optional(context_.keys.read(frontend_path_ + "/state")));
       const bool online = optional(read(blkif::keys::kOnline)).value_or("0") == "1";
-      const auto action = blkif::on_frontend_state(state_, peer, online);
-      if (action == blkif::BackendAction::ignore) return republish_changed_limits();
+      const auto action = blkif::on_frontend_state(state_, peer_state(), online);
+      if (action == blkif::BackendAction::ignore) {
+        republish_changed_limits();
+        return follow_params();
+      }
       if (auto done = act(action); !done) return fail_device(done.error());
     }
   }
@@ -87,6 +91,23 @@ class Device {
     note(context_.keys.write(frontend_path_ + "/state",
                              std::string(blkif::xenbus_state_key(blkif::XenbusState::closed))));
     evaluate();
+  }
+
+  // The driver ends but the device does not: the keys stay as they are, for a successor that takes the rings over.
+  void abandon() {
+    if (connection_ != nullptr) connection_->stop();
+    connection_.reset();
+  }
+
+  // A ring that stopped because of its frontend says so where the device's errors are looked for.
+  void report_halted_ring() {
+    if (connection_ == nullptr || halt_reported_) return;
+    const auto ring = connection_->halted_ring();
+    if (!ring) return;
+    halt_reported_ = true;
+    const std::string message = fmt::format("queue {}: req_prod ran ahead of the ring; the ring is halted", *ring);
+    context_.log(fmt::format("{}: {}", path_, message));
+    note(write("xblk-error", message));
   }
 
   [[nodiscard]] bool removed() const { return removed_; }
@@ -144,17 +165,80 @@ class Device {
     if (*policy != policy_) note(publish_limits());
   }
 
+  // The toolstack's other word: `params` of the same store with another size is a live resize. Another store is opened
+  // at the next connect, as nothing of the old one may be in flight then.
+  void follow_params() {
+    const auto params = optional(read(blkif::keys::kParams));
+    if (!params || *params == params_) return;
+    const auto wanted = store::parse_specification(*params);
+    if (!wanted) return note(write("xblk-error", wanted.error().message));
+    if (!wanted->same_store_as(*store::parse_specification(params_))) return;
+    if (auto resized = store_->resize(wanted->size); !resized) {
+      return note(write("xblk-error", "resize: " + resized.error().message));
+    }
+    params_ = *params;
+    if (connection_ == nullptr) return;
+    // As xen_vbd_resize(): the new size, then our state once more, which is what the frontend watches.
+    connection_->set_capacity(store_->geometry().capacity);
+    note(write("sectors", std::to_string(store_->geometry().capacity.value())));
+    note(set_state(state_));
+  }
+
+  Status open_store(const std::string& params) {
+    auto store = store::open_store(params);
+    if (!store) return forward(store.error(), path_ + "/params");
+    store_ = std::move(*store);
+    params_ = params;
+    return {};
+  }
+
+  // `params` changed to another store while the old one was in use.
+  Status reopen_changed_store() {
+    const auto params = optional(read(blkif::keys::kParams));
+    return !params || *params == params_ ? Status() : open_store(*params);
+  }
+
   Status connect() {
     disconnect();  // idempotent, as blkback's connect path: a frontend may come back without a proper goodbye
+    if (auto reopened = reopen_changed_store(); !reopened) return reopened;
     auto policy = read_policy();
     if (!policy) return tl::unexpected(policy.error());
     // Limits were published at InitWait; a policy changed since then may only lower what is accepted silently (T2),
     // so the published limits stay in force until the next InitWait.
-    policy_.persistent = policy->persistent;
-    policy_.data_path = policy->data_path;
-    policy_.pools = policy->pools;
-    policy_.polling = policy->polling;
-    policy_.max_persistent_grants = policy->max_persistent_grants;
+    policy->queues = policy_.queues;
+    policy->ring_page_order = policy_.ring_page_order;
+    policy->indirect_segments = policy_.indirect_segments;
+    policy_ = *policy;
+    if (auto attached = attach_rings(); !attached) return attached;
+    connection_->start(context_.runners);
+    if (auto published = publish_properties(); !published) return published;
+    return set_state(blkif::XenbusState::connected);
+  }
+
+  // Both ends stand at Connected, so a predecessor of ours served these rings until it ended. What it published stays
+  // in force: the frontend will not read it again. Requests that it took without answering are taken again, from
+  // rsp_prod.
+  Status take_over() {
+    auto policy = read_policy();
+    if (!policy) return tl::unexpected(policy.error());
+    auto own = context_.keys.read_tree(path_);
+    if (!own) return forward(own.error(), path_);
+    auto published = blkif::parse_backend_keys(*own);
+    if (!published) return forward(published.error(), path_);
+    policy_ = *policy;
+    limits_ = published->limits;
+    policy_.persistent = published->persistent;
+    state_ = blkif::XenbusState::connected;
+    if (auto attached = attach_rings(); !attached) return forward(attached.error(), "taking over live rings");
+    if (auto negotiated = publish_properties(); !negotiated) return negotiated;
+    connection_->start(context_.runners);
+    connection_->notify_frontend();
+    context_.log(fmt::format("{}: took over {} live rings", path_, statistics_->header().queues));
+    return {};
+  }
+
+  // Maps what the frontend offers.
+  Status attach_rings() {
     auto tree = context_.keys.read_tree(frontend_path_);
     if (!tree) return forward(tree.error(), frontend_path_);
     auto offer = blkif::parse_frontend_keys(*tree, limits_);
@@ -165,11 +249,10 @@ class Device {
                             statistics_->queues());
     if (!connection) return tl::unexpected(connection.error());
     connection_ = std::move(*connection);
+    halt_reported_ = false;
     statistics_->header().generation.fetch_add(1);
     statistics_->header().queues = static_cast<std::uint32_t>(offer->queues.size());
-    connection_->start(context_.runners);
-    if (auto published = publish_properties(); !published) return published;
-    return set_state(blkif::XenbusState::connected);
+    return {};
   }
 
   void disconnect() {
@@ -234,6 +317,9 @@ class Device {
     return policy;
   }
 
+  [[nodiscard]] blkif::XenbusState peer_state() {
+    return blkif::parse_xenbus_state(optional(context_.keys.read(frontend_path_ + "/state")));
+  }
   Result<std::string> read(std::string_view key) { return context_.keys.read(fmt::format("{}/{}", path_, key)); }
   Status write(std::string_view key, const std::string& value) {
     return context_.keys.write(fmt::format("{}/{}", path_, key), value);
@@ -256,6 +342,7 @@ class Device {
   std::string frontend_path_;
   DomId frontend_{};
   std::unique_ptr<store::Store> store_;
+  std::string params_;  // what store_ was opened with
   std::unique_ptr<StatisticsFile> statistics_;
   blkif::BackPolicy policy_;
   blkif::BackendLimits limits_;
@@ -263,6 +350,7 @@ class Device {
   blkif::XenbusState state_ = blkif::XenbusState::initialising;
   bool watching_ = false;
   bool removed_ = false;
+  bool halt_reported_ = false;
 };
 
 }  // namespace xblk::blkback

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -23,7 +24,22 @@ class Manager {
  public:
   explicit Manager(DeviceContext<P>& context) : context_(context) {}
 
-  Status start() { return context_.keys.watch(std::string(kBackendRoot), kRootToken); }
+  // Devices that are there already are probed too: a predecessor of this driver may have served them.
+  Status start() {
+    if (auto watched = context_.keys.watch(std::string(kBackendRoot), kRootToken); !watched) return watched;
+    for (const auto& domain : context_.keys.list(std::string(kBackendRoot)).value_or(Names{})) {
+      const std::string directory = fmt::format("{}/{}", kBackendRoot, domain);
+      for (const auto& devid : context_.keys.list(directory).value_or(Names{})) evaluate(directory + "/" + devid);
+    }
+    return {};
+  }
+
+  // The driver ends, its devices do not: their rings and keys stay for a successor's start().
+  void abandon() {
+    for (auto& [path, device] : devices_) device->abandon();
+    devices_.clear();
+    static_cast<void>(context_.keys.unwatch(std::string(kBackendRoot), kRootToken));
+  }
 
   // Handles the watch events that are there. They are merged per device before anything acts: a frontend that rewrites
   // its state a million times costs the events, not a million evaluations; and no more of them than kEventsMax before
@@ -37,6 +53,7 @@ class Manager {
       if (!path.empty()) touched.insert(path);
     }
     for (const auto& path : touched) evaluate(path);
+    for (auto& [path, device] : devices_) device->report_halted_ring();
   }
 
   // Hypervisor's word that a frontend's domain or process died.
@@ -49,6 +66,8 @@ class Manager {
   [[nodiscard]] std::map<std::string, std::unique_ptr<Device<P>>>& devices() { return devices_; }
 
  private:
+  using Names = std::vector<std::string>;
+
   static constexpr const char* kRootToken = "xblk-backend-root";
   static constexpr int kEventsMax = 4096;
 

@@ -10,14 +10,20 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "drivers/base/check.hpp"
 #include "drivers/base/counters.hpp"
+#include "drivers/blkback/barrier_gate.hpp"
 #include "drivers/blkback/granted_pages.hpp"
 #include "drivers/blkback/ring_step.hpp"
+#include "drivers/blkif/policy.hpp"
 #include "drivers/blkif/request.hpp"
 #include "drivers/blkif/wire.hpp"
 #include "drivers/platform/concepts.hpp"
@@ -38,6 +44,11 @@ struct RingConfig {
   DataPath path = DataPath::map;
   bool adaptive_polling = true;
   bool reports_pools = true;
+  blkif::FinalCheck final_check = blkif::FinalCheck::dispatch;
+  std::uint32_t holdoff = 1;    // requests to ask one event for, at most `slots`
+  Nanos holdoff_limit{};        // ... within this time
+  std::size_t number = 0;       // of the ring in its device
+  BarrierGate* gate = nullptr;  // shared with the device's other rings; null: there are none, or no barriers
 };
 
 template <platform::Platform P>
@@ -53,7 +64,8 @@ class Ring final : public RingStep {
         pages_(hypervisor, {config.frontend, config.path, config.reports_pools}, persistent, free_pages, counters),
         store_(store),
         counters_(counters),
-        slots_(config.slots) {
+        slots_(config.slots),
+        capacity_(config.limits.capacity.value()) {
     for (std::uint32_t i = config.slots; i-- > 0;) free_slots_.push_back(i);
     batch_.reserve(config.slots);
   }
@@ -64,35 +76,55 @@ class Ring final : public RingStep {
   StepResult step(unsigned budget) override {
     finished_in_step_ = 0;
     reap_store();
-    if (halted_) return {};
-    const unsigned consumed = consume(budget);
-    flush_batch();
-    reap_store();
+    if (halted()) return {};
+    config_.limits.capacity = Sectors(capacity_.load(std::memory_order_relaxed));
+    const unsigned consumed = may_take() ? consume(budget) : 0;
+    do {  // a barrier's parts follow one another
+      flush_batch();
+      reap_store();
+      advance_barrier();
+    } while (!batch_.empty());
     push_responses();
+    if (config_.gate != nullptr && config_.gate->closed_by_another(config_.number)) leave_gate();
     if (consumed > 0) counters_.add(Counter::batches);
     return {consumed, consumed > 0 || finished_in_step_ > 0};
   }
 
-  bool arm() override {
-    if (halted_) return true;
+  std::optional<Instant> arm(Instant now) override {
+    leave_gate();
+    if (halted() || barrier_ != Barrier::none) return Instant::never();  // its end, or the gate, steps us again
+    if (config_.final_check == blkif::FinalCheck::response && in_flight_ > 0) return Instant::never();
+    if (config_.gate != nullptr && config_.gate->closed_by_another(config_.number)) return Instant::never();
+    const Instant look_again = hold_off(now);
     bool overflow = false;
-    return !view_.final_check() || (view_.unconsumed(overflow) == 0 && !overflow);
+    if (view_.final_check(look_again == Instant::never() ? 1 : config_.holdoff) &&
+        (view_.unconsumed(overflow) > 0 || overflow)) {
+      return std::nullopt;
+    }
+    return look_again;
   }
+  void maintain(Instant /*now*/) override {}
   void defer_events() override {
-    if (!halted_) view_.defer_events();
+    if (!halted()) view_.defer_events();
   }
 
   // The event is acknowledged before the ring is looked at, so that one arriving in between is not lost.
   void take_event() override {
-    if (hypervisor_.consume(config_.port)) counters_.add(Counter::events_received);
+    if (!hypervisor_.consume(config_.port)) return;
+    counters_.add(Counter::events_received);
+    kicked_ = true;
+    held_until_ = Instant::never();
   }
   void count_poll() override { counters_.add(Counter::polls); }
   void count_spurious_event() override { counters_.add(Counter::events_spurious); }
   void add_cpu(std::uint64_t ns) override { counters_.add(Counter::worker_cpu_ns, ns); }
 
-  [[nodiscard]] bool wants_polling() const override { return config_.adaptive_polling && !halted_; }
+  [[nodiscard]] bool wants_polling() const override { return config_.adaptive_polling && !halted(); }
   [[nodiscard]] bool idle() const override { return in_flight_ == 0; }
-  [[nodiscard]] bool halted() const { return halted_; }
+  // The frontend broke the ring: nothing more is taken from it. Any thread.
+  [[nodiscard]] bool halted() const { return halted_.load(std::memory_order_relaxed); }
+  // Live resize; requests taken from now on are held against it. Any thread.
+  void set_capacity(Sectors capacity) { capacity_.store(capacity.value(), std::memory_order_relaxed); }
   [[nodiscard]] EventPort port() const { return config_.port; }
 
   // For the device at disconnect, after the last step: waits for nothing, since the store is drained by step() first.
@@ -111,6 +143,38 @@ class Ring final : public RingStep {
     HeldPages held;
   };
 
+  // What a barrier still needs: the drain, then three operations of the store, each after the end of the one before.
+  enum class Barrier : std::uint8_t { none, draining, flushing_before, writing, flushing_after };
+
+  // ---- which requests are taken, and when ----
+
+  [[nodiscard]] bool may_take() {
+    if (barrier_ != Barrier::none) return false;
+    if (config_.final_check == blkif::FinalCheck::response && !response_check_looks()) return false;
+    if (config_.gate == nullptr) return true;
+    if (in_gate_) return !config_.gate->closed_by_another(config_.number);
+    bool overflow = false;
+    if (view_.unconsumed(overflow) == 0 && !overflow) return false;
+    in_gate_ = config_.gate->enter(config_.number);
+    return in_gate_;
+  }
+
+  // Seed 001, as it was: while requests are in flight, only an event or a response of ours has us look at the ring, and
+  // the frontend sends no event, as none was asked for.
+  [[nodiscard]] bool response_check_looks() {
+    const bool looks = std::exchange(kicked_, false) || in_flight_ == 0 || finished_in_step_ > 0;
+    bool overflow = false;
+    if (!looks && view_.unconsumed(overflow) > 0) counters_.add(Counter::requests_deferred);
+    return looks;
+  }
+
+  void leave_gate() {
+    const std::uint32_t waiting = barrier_ == Barrier::draining ? 1 : 0;
+    if (!in_gate_ || in_flight_ > waiting) return;
+    in_gate_ = false;
+    config_.gate->leave(config_.number);
+  }
+
   unsigned consume(unsigned budget) {
     bool overflow = false;
     const std::uint32_t available = view_.unconsumed(overflow);
@@ -119,9 +183,30 @@ class Ring final : public RingStep {
       return 0;
     }
     const unsigned n = std::min({static_cast<unsigned>(available), budget, static_cast<unsigned>(free_slots_.size())});
-    for (unsigned i = 0; i < n; ++i) consume_one();
-    return n;
+    unsigned taken = 0;
+    for (; taken < n && barrier_ == Barrier::none; ++taken) consume_one();
+    taken_since_armed_ |= taken > 0;
+    if (taken < available) kicked_ = true;  // the budget ended the round, not the ring
+    return taken;
   }
+
+  // Until when the ring sleeps with one event asked for several requests; never(): it does not, or not any more. A
+  // hold-off starts after requests were taken, so that an idle ring ends with an event asked for the next request, and
+  // no time limit.
+  Instant hold_off(Instant now) {
+    if (config_.holdoff <= 1) return Instant::never();
+    if (held_until_ != Instant::never() && now >= held_until_) {
+      counters_.add(Counter::holdoff_timeouts);
+      held_until_ = Instant::never();
+    }
+    if (std::exchange(taken_since_armed_, false) && held_until_ == Instant::never()) {
+      counters_.add(Counter::events_held_off);
+      held_until_ = now + config_.holdoff_limit;
+    }
+    return held_until_;
+  }
+
+  // ---- one request ----
 
   void consume_one() {
     const auto raw = platform::Untrusted<blkif::RawRequest>(view_.next_request()).fetch();
@@ -173,6 +258,7 @@ class Ring final : public RingStep {
     count_request(request.op, segments.size());
     if (request.op == blkif::Op::discard) {
       work.count = request.discard_sectors;
+      work.secure = request.discard_secure;
     } else if (!segments.empty()) {
       if (!pages_.acquire(segments, request.op == blkif::Op::read, slot.held)) {
         respond({slot.id, slot.op, blkif::ResponseStatus::error});
@@ -183,8 +269,61 @@ class Ring final : public RingStep {
       slot.bytes = to_bytes(work.count).value();
     }
     free_slots_.pop_back();
+    if (request.op == blkif::Op::write_barrier) {
+      barrier_ = Barrier::draining;
+      barrier_write_ = work;
+      return;
+    }
     batch_.push_back(work);
   }
+
+  // ---- barriers ----
+
+  // Takes the barrier to its next operation, when the one before has ended. In flight besides it is nothing then.
+  void advance_barrier() {
+    if (barrier_ != Barrier::draining || in_flight_ > 1) return;
+    if (config_.gate != nullptr) {
+      if (config_.gate->aborted()) return end_barrier(EIO);
+      leave_gate();
+      if (!config_.gate->close_and_drained(config_.number)) return;
+    }
+    counters_.add(Counter::barrier_drains);
+    barrier_ = Barrier::flushing_before;
+    batch_.push_back({.op = store::Op::flush, .cookie = barrier_write_.cookie});
+  }
+
+  void barrier_operation_finished(int error) {
+    if (error != 0) return end_barrier(error);
+    switch (barrier_) {
+      case Barrier::flushing_before:
+        barrier_ = Barrier::writing;
+        if (!barrier_write_.pieces.empty()) {
+          batch_.push_back(barrier_write_);
+          return;
+        }
+        return barrier_operation_finished(0);  // an empty barrier only orders and flushes
+      case Barrier::writing:
+        // Without data the first flush has made everything durable already.
+        if (barrier_write_.pieces.empty()) return end_barrier(0);
+        barrier_ = Barrier::flushing_after;
+        batch_.push_back({.op = store::Op::flush, .cookie = barrier_write_.cookie});
+        return;
+      case Barrier::flushing_after:
+        return end_barrier(0);
+      case Barrier::none:
+      case Barrier::draining:
+        XBLK_CHECK(false, "a barrier that drains has no operation at the store");
+    }
+  }
+
+  void end_barrier(int error) {
+    const bool closed = std::exchange(barrier_, Barrier::none) != Barrier::draining;
+    end_request({barrier_write_.cookie, error});
+    kicked_ = true;
+    if (config_.gate != nullptr && closed) config_.gate->open();
+  }
+
+  // ---- the store ----
 
   void flush_batch() {
     if (batch_.empty()) return;
@@ -203,6 +342,13 @@ class Ring final : public RingStep {
   }
 
   void complete(const store::Finished& finished) {
+    if (barrier_ > Barrier::draining && finished.cookie == barrier_write_.cookie) {
+      return barrier_operation_finished(finished.error);
+    }
+    end_request(finished);
+  }
+
+  void end_request(const store::Finished& finished) {
     Slot& slot = slots_[finished.cookie];
     const bool read = slot.op == blkif::Op::read;
     const bool delivered = pages_.release(read && finished.error == 0, slot.held);
@@ -246,7 +392,7 @@ class Ring final : public RingStep {
   // A frontend whose req_prod runs ahead of the ring is broken or hostile: the ring stops, the device's life cycle goes
   // on.
   void halt() {
-    halted_ = true;
+    halted_.store(true, std::memory_order_relaxed);
     hypervisor_.mask(config_.port);  // or it would go on waking the worker, for nothing (XSA-332)
     counters_.add(Counter::requests_malformed);
   }
@@ -271,6 +417,7 @@ class Ring final : public RingStep {
         counters_.add(Counter::requests_read);
         break;
       case blkif::Op::flush_diskcache:
+      case blkif::Op::write_barrier:
         counters_.add(Counter::requests_flush);
         break;
       case blkif::Op::discard:
@@ -295,7 +442,14 @@ class Ring final : public RingStep {
   std::array<std::byte, kPageSize> indirect_page_;
   std::uint32_t in_flight_ = 0;
   unsigned finished_in_step_ = 0;
-  bool halted_ = false;
+  std::atomic<bool> halted_{false};
+  std::atomic<std::uint64_t> capacity_;  // sectors
+  bool kicked_ = true;                   // something said that there are requests: an event, a response, a full budget
+  bool taken_since_armed_ = false;
+  Instant held_until_ = Instant::never();
+  bool in_gate_ = false;
+  Barrier barrier_ = Barrier::none;
+  store::Operation barrier_write_;
 };
 
 }  // namespace xblk::blkback

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+
+#include "drivers/base/units.hpp"
 
 namespace xblk::blkback {
 
@@ -16,8 +19,11 @@ class RingStep {
   virtual ~RingStep() = default;
   // One dispatch round over at most `budget` requests. Never blocks.
   virtual StepResult step(unsigned budget) = 0;
-  // Asks for an event at the next request; false: there is one already, do not sleep (RING_FINAL_CHECK_FOR_REQUESTS).
-  [[nodiscard]] virtual bool arm() = 0;
+  // Going to sleep: asks for an event (RING_FINAL_CHECK_FOR_REQUESTS). Nothing: there is work already, do not sleep.
+  // Otherwise the instant at which the ring wants to be stepped even without an event; Instant::never() for most.
+  [[nodiscard]] virtual std::optional<Instant> arm(Instant now) = 0;
+  // From time to time, also while busy: slow work in small slices (unused grants are given up).
+  virtual void maintain(Instant now) = 0;
   // While polling: asks for no events.
   virtual void defer_events() = 0;
   // The ring's event channel fired.
@@ -39,6 +45,8 @@ class RingRunner {
   virtual void attach(RingStep& ring, Waitable events, const Waitable* completions) = 0;
   // Steps the ring until it is idle, then never again. On return no thread is inside the ring.
   virtual void detach(RingStep& ring) = 0;
+  // Steps all rings once more, even if it sleeps. Any thread.
+  virtual void wake() = 0;
 };
 
 }  // namespace xblk::blkback

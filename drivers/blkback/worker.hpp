@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "drivers/base/check.hpp"
@@ -50,7 +51,7 @@ class Worker final : public RingRunner<typename Env::Waitable> {
   void run(const std::atomic<bool>& stop) {
     while (!stop.load(std::memory_order_relaxed)) turn();
   }
-  void wake() { waits_.wake(); }
+  void wake() override { waits_.wake(); }
 
  private:
   static constexpr unsigned kBudget = 64;           // requests per ring and round, so that no ring starves the others
@@ -90,15 +91,15 @@ class Worker final : public RingRunner<typename Env::Waitable> {
     while (visitors_.load(std::memory_order_relaxed) > 0) env_.yield();
     platform::LockWait ignored;
     mutex_.lock(ignored);
-    bool sleep = false;
+    std::optional<Instant> sleep_until;
     if (step_all()) {
       polling_since_ = Instant::never();
-    } else {
-      sleep = !keep_polling() && arm_all();
+    } else if (!keep_polling()) {
+      sleep_until = arm_all();
     }
-    if (sleep || ++turns_ % kTurnsPerClockRead == 0) account_cpu();
+    if (sleep_until || ++turns_ % kTurnsPerClockRead == 0) look_at_the_clock();
     mutex_.unlock();
-    if (sleep) wait_for_events();
+    if (sleep_until) wait_for_events(*sleep_until);
   }
 
   bool step_all() {
@@ -135,15 +136,20 @@ class Worker final : public RingRunner<typename Env::Waitable> {
     return true;
   }
 
-  bool arm_all() {
-    bool quiet = true;
-    for (Entry& entry : entries_) quiet &= entry.ring->arm();
-    return quiet;
+  // Until when all rings can sleep; nothing when one of them cannot.
+  std::optional<Instant> arm_all() {
+    const Instant now = env_.now();
+    std::optional<Instant> until = Instant::never();
+    for (Entry& entry : entries_) {
+      const auto armed = entry.ring->arm(now);
+      until = until && armed ? std::optional(std::min(*until, *armed)) : std::nullopt;
+    }
+    return until;
   }
 
-  void wait_for_events() {
+  void wait_for_events(Instant until) {
     ready_.clear();
-    waits_.wait(Instant::never(), ready_);
+    waits_.wait(until, ready_);
     if (ready_.empty()) return;
     platform::LockWait ignored;
     mutex_.lock(ignored);
@@ -157,11 +163,16 @@ class Worker final : public RingRunner<typename Env::Waitable> {
     mutex_.unlock();
   }
 
-  // The worker's CPU time, shared out over its rings by the requests they had served. Time spent polling in vain is
-  // charged to the requests that it waited for.
-  void account_cpu() {
+  void look_at_the_clock() {
     const Instant now = env_.now();
     if (now - accounted_at_ < kCpuAccounting) return;
+    for (Entry& entry : entries_) entry.ring->maintain(now);
+    account_cpu(now);
+  }
+
+  // The worker's CPU time, shared out over its rings by the requests they had served. Time spent polling in vain is
+  // charged to the requests that it waited for.
+  void account_cpu(Instant now) {
     std::uint64_t served = 0;
     for (const Entry& entry : entries_) served += entry.served;
     if (served == 0) return;

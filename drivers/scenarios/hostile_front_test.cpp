@@ -120,7 +120,7 @@ TEST_P(HostileFront, AboveThePersistentCapGrantsAreMappedForOneRequest_Seed003) 
 }
 
 TEST_P(HostileFront, MalformedRequestsEachGetOneErrorWithTheirId) {
-  connect();
+  connect({.back_policy = {{"ordering", "flush"}}});
   const auto gref = front_->grant(data_, 0);
   std::uint64_t id = 1000;
   const auto refused = [&](blkif::Request r, std::vector<blkif::Segment> segments) {

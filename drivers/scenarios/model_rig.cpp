@@ -82,7 +82,7 @@ void ModelRig::turn() {
     blkback::RingStep& ring = *rings_.rings[actor - 1];
     ring.take_event();
     ring.step(static_cast<unsigned>(1 + random_.below(64)));
-    static_cast<void>(ring.arm());
+    static_cast<void>(ring.arm(env_.now()));
     return;
   }
   auto guest = guests_.begin();

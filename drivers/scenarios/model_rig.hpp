@@ -36,6 +36,7 @@ class RingList final : public blkback::RingRunner<env::VirtualEnv::Waitable> {
     while (!ring.idle()) ring.step(0);
     std::erase(rings, &ring);
   }
+  void wake() override {}  // nobody sleeps: the rig steps every ring
   std::vector<blkback::RingStep*> rings;
 };
 

@@ -33,7 +33,7 @@ Result<Sectors> parse_capacity(const std::string& specification, std::string_vie
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> open_store(const std::string& specification) {
+Result<Specification> parse_specification(const std::string& specification) {
   const std::string_view text(specification);
   const std::size_t colon = text.find(':');
   const std::string_view kind = text.substr(0, colon);
@@ -42,8 +42,14 @@ Result<std::unique_ptr<Store>> open_store(const std::string& specification) {
   }
   auto capacity = parse_capacity(specification, text.substr(colon + 1));
   if (!capacity) return tl::unexpected(capacity.error());
-  if (kind == "null") return make_null_store(*capacity);
-  return make_ram_store(*capacity);
+  return Specification{std::string(kind), *capacity};
+}
+
+Result<std::unique_ptr<Store>> open_store(const std::string& specification) {
+  const auto parsed = parse_specification(specification);
+  if (!parsed) return tl::unexpected(parsed.error());
+  if (parsed->kind == "null") return make_null_store(parsed->size);
+  return make_ram_store(parsed->size);
 }
 
 }  // namespace xblk::store

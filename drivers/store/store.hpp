@@ -4,6 +4,7 @@
 // that no lock stands between rings (architecture, "the store port").
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,6 +30,7 @@ struct Operation {
   Sectors count{};  // equals the sum of the pieces for read and write; the range for discard; 0 for flush
   std::span<const Piece> pieces;
   std::uint64_t cookie = 0;
+  bool secure = false;  // discard: nothing of the data may be readable afterwards (BLKIF_DISCARD_SECURE)
 };
 
 struct Finished {
@@ -52,7 +54,9 @@ struct Geometry {
   std::uint32_t sector_size = kSectorSize;  // bytes
   bool flush = true;                        // has a volatile cache, or can at least order a flush
   bool discard = true;
+  bool secure_discard = false;
   std::uint32_t discard_granularity = kSectorSize;  // bytes
+  std::uint32_t discard_alignment = 0;              // bytes
 };
 
 class Store {
@@ -60,7 +64,17 @@ class Store {
   virtual ~Store() = default;
   [[nodiscard]] virtual Geometry geometry() const = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Queue>> open_queue() = 0;
+  // Live, with queues open and busy. What lies beyond a smaller size is lost; an operation there fails.
+  virtual Status resize(Sectors /*capacity*/) { return fail(EOPNOTSUPP, "this store has a fixed size"); }
 };
+
+// A specification taken apart, as far as a device must tell a resize from another store.
+struct Specification {
+  std::string kind;
+  Sectors size{};
+  [[nodiscard]] bool same_store_as(const Specification& other) const { return kind == other.kind; }
+};
+Result<Specification> parse_specification(const std::string& specification);
 
 // "null:SIZE" or "ram:SIZE" (SIZE with KiB, MiB, GiB), as in the `params` key. The error says what is wrong with which
 // part.

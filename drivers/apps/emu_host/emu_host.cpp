@@ -1,6 +1,8 @@
 #include "drivers/apps/emu_host/emu_host.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,6 +36,12 @@ Status write_file(const std::string& path, const std::string& content) {
   return status;
 }
 
+// Any other signal, and a descriptor that cannot be read, ends the host.
+bool is_restart(int signal_fd) {
+  signalfd_siginfo info{};
+  return ::read(signal_fd, &info, sizeof info) == sizeof info && info.ssi_signo == SIGUSR1;
+}
+
 hypervisor::HypervisorConfig hypervisor_config(const HostOptions& options) {
   hypervisor::HypervisorConfig config;
   config.grant_locks = options.grant_locks;
@@ -48,8 +56,9 @@ EmuHost::EmuHost(const HostOptions& options)
 
 Result<std::unique_ptr<EmuHost>> EmuHost::start(const HostOptions& options) {
   std::unique_ptr<EmuHost> host(new EmuHost(options));
-  for (const auto step : {&EmuHost::open_directory, &EmuHost::listen, &EmuHost::start_xenstore,
-                          &EmuHost::introduce_guests, &EmuHost::start_backends, &EmuHost::write_description}) {
+  for (const auto step :
+       {&EmuHost::open_directory, &EmuHost::listen, &EmuHost::start_xenstore, &EmuHost::introduce_guests,
+        &EmuHost::start_workers, &EmuHost::start_backends, &EmuHost::write_description}) {
     if (auto done = (host.get()->*step)(); !done) return tl::unexpected(done.error());
   }
   return host;
@@ -118,7 +127,7 @@ Status EmuHost::introduce_guests() {
   return {};
 }
 
-Status EmuHost::start_backends() {
+Status EmuHost::start_workers() {
   std::vector<blkback::RingRunner<env::RealEnv::Waitable>*> runners;
   for (unsigned i = 0; i < options_.workers; ++i) {
     workers_.push_back(std::make_unique<blkback::Worker<env::RealEnv>>(env_));
@@ -127,8 +136,18 @@ Status EmuHost::start_backends() {
   }
   context_ = std::make_unique<blkback::DeviceContext<EmuPlatform>>(blkback::DeviceContext<EmuPlatform>{
       env_, dom0_, *keys_, std::move(runners), options_.directory + "/stats", log_line});
+  return {};
+}
+
+Status EmuHost::start_backends() {
   manager_ = std::make_unique<blkback::Manager<EmuPlatform>>(*context_);
   return manager_->start();
+}
+
+Status EmuHost::restart_backends() {
+  log_line("restarting the backend drivers");
+  manager_->abandon();
+  return start_backends();
 }
 
 Status EmuHost::write_description() {
@@ -140,10 +159,10 @@ Status EmuHost::write_description() {
   return write_file(options_.directory + "/host.pid", fmt::format("{}\n", ::getpid()));
 }
 
-Status EmuHost::run(int stop_fd) {
-  enum : std::uint64_t { kStop, kKeys, kGuests, kXenstored };
+Status EmuHost::run(int signal_fd) {
+  enum : std::uint64_t { kSignal, kKeys, kGuests, kXenstored };
   env::RealEnv::WaitSet waits(env_);
-  for (const auto& [fd, token] : {std::pair{stop_fd, kStop},
+  for (const auto& [fd, token] : {std::pair{signal_fd, kSignal},
                                   {keys_->fd(), kKeys},
                                   {guests_->fd(), kGuests},
                                   {xenstore_->failure_fd(), kXenstored}}) {
@@ -154,7 +173,10 @@ Status EmuHost::run(int stop_fd) {
     ready.clear();
     waits.wait(env_.now() + kLookAround, ready);
     for (const std::uint64_t token : ready) {
-      if (token == kStop) return {};
+      if (token == kSignal) {
+        if (!is_restart(signal_fd)) return {};
+        if (auto restarted = restart_backends(); !restarted) return restarted;
+      }
       if (token == kGuests) guests_->handle();
     }
     if (const auto failure = xenstore_->failure()) return fail(EIO, *failure);

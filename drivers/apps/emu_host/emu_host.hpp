@@ -33,15 +33,18 @@ class EmuHost {
   static Result<std::unique_ptr<EmuHost>> start(const HostOptions& options);
   ~EmuHost();
 
-  // Until `stop_fd` is readable (orderly end) or something the host cannot live without has died.
-  Status run(int stop_fd);
+  // Until `signal_fd` (a signalfd) brings a signal to end, or something the host cannot live without has died. SIGUSR1
+  // starts the backend drivers anew.
+  Status run(int signal_fd);
 
  private:
   explicit EmuHost(const HostOptions& options);
   Status open_directory();
   Status start_xenstore();
   Status introduce_guests();
+  Status start_workers();
   Status start_backends();
+  Status restart_backends();
   Status listen();
   Status write_description();
 

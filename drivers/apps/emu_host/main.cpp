@@ -23,12 +23,13 @@ constexpr int kExitUsage = 2;
 constexpr int kExitEnvironment = 5;
 
 // Blocked before any thread exists, so that all threads inherit it and only the control loop sees the signals.
-int block_stop_signals() {
+int block_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGINT);
   ::sigaddset(&signals, SIGTERM);
   ::sigaddset(&signals, SIGHUP);
+  ::sigaddset(&signals, SIGUSR1);
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   return ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -47,7 +48,8 @@ int main(int argc, char** argv) {
   bool die_with_parent = false;
   CLI::App app(
       "The emulated Xen host: hypervisor, xenstored and the reference backends of dom0.\n"
-      "Prints 'ready' when guests can attach; ends orderly on SIGTERM.");
+      "Prints 'ready' when guests can attach; ends orderly on SIGTERM. On SIGUSR1 the backend drivers are started\n"
+      "anew and take over the live rings, as after an upgrade or a crash of dom0's daemon.");
   app.add_option("--dir", options.directory, "Directory for sockets, statistics and the log of xenstored")->required();
   app.add_option("--guests", options.guests, "Domains to introduce, numbered from 1")->check(CLI::Range(1, 64));
   app.add_option("--workers", options.workers, "Backend worker threads (default: half of the CPUs)")
@@ -65,7 +67,7 @@ int main(int argc, char** argv) {
   }
   const pid_t parent = ::getppid();
   if (die_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  const int stop_fd = block_stop_signals();
+  const int signal_fd = block_signals();
   if (auto raised = xblk::hypervisor::emu::raise_descriptor_limit(); !raised) {
     fmt::print(stderr, "xblk-emu-host: {}\n", raised.error().message);
   }
@@ -78,7 +80,7 @@ int main(int argc, char** argv) {
   }
   fmt::print("ready\n");
   std::fflush(stdout);
-  if (auto ended = (*host)->run(stop_fd); !ended) {
+  if (auto ended = (*host)->run(signal_fd); !ended) {
     fmt::print(stderr, "xblk-emu-host: {}\n", ended.error().message);
     return kExitEnvironment;
   }
