@@ -98,6 +98,11 @@ bool ModelRig::run_until(const std::function<bool()>& done, int turns_max) {
   return done();
 }
 
+Status ModelRig::restart_backends() {
+  manager_.abandon();
+  return manager_.start();
+}
+
 void ModelRig::kill_guest(DomId domain) {
   Guest& guest = guests_.at(domain);
   if (guest.device != nullptr) guest.device->backend_gone();

@@ -60,6 +60,8 @@ class ModelRig {
   void turn();
   // Turns until `done` or `turns_max`; false when it did not happen.
   [[nodiscard]] bool run_until(const std::function<bool()>& done, int turns_max = 10000);
+  // Ends the backend drivers and starts them anew, beside connected frontends.
+  Status restart_backends();
   // Ends the guest as a crash does: no goodbye.
   void kill_guest(DomId domain);
 
