@@ -33,6 +33,7 @@ class HeldStore final : public store::Store {
     return geometry;
   }
   Status resize(Sectors) override { return {}; }
+  [[nodiscard]] std::string description() const override { return "held"; }
   Result<std::unique_ptr<store::Queue>> open_queue() override { return std::make_unique<HeldQueue>(*this); }
 
   void finish_oldest(int error = 0) {

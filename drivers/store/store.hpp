@@ -1,10 +1,10 @@
 // The backing-store port: where blocks live. One virtual call per batch, so its cost is spread over the batch.
 //
-// A Store is shared and knows its geometry; each ring opens one Queue of its own, used by that ring's worker only, so
-// that no lock stands between rings (architecture, "the store port").
+// A Store is shared and knows its geometry; each ring opens one Queue of its own, used by one thread at a time, so that
+// no lock stands between rings (architecture, "the store port"). Not always the same thread: the control thread drains
+// a queue after its worker has let go of it.
 #pragma once
 
-#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,6 +12,7 @@
 
 #include "drivers/base/result.hpp"
 #include "drivers/base/units.hpp"
+#include "drivers/store/specification.hpp"
 
 namespace xblk::store {
 
@@ -23,7 +24,7 @@ struct Piece {
   std::uint32_t bytes = 0;
 };
 
-// `pieces` must stay valid until the operation has been reaped. The caller has checked the range against capacity().
+// `pieces` must stay valid until the operation has been reaped.
 struct Operation {
   Op op = Op::read;
   Sectors sector{};
@@ -40,8 +41,9 @@ struct Finished {
 
 class Queue {
  public:
-  virtual ~Queue() = default;
-  // Takes the whole batch. Never blocks; a failure is reported by reap().
+  virtual ~Queue() = default;  // waits for the operations in flight; their results are lost
+  // Takes the whole batch. Never blocks; a failure is reported by reap(). A range beyond the store's end fails with
+  // EIO: the caller checks it too, but against a size that a live resize may have made smaller.
   virtual void submit(std::span<const Operation> batch) = 0;
   // Finished operations in any order; returns how many were stored.
   virtual unsigned reap(std::span<Finished> into) = 0;
@@ -51,7 +53,9 @@ class Queue {
 
 struct Geometry {
   Sectors capacity{};
-  std::uint32_t sector_size = kSectorSize;  // bytes
+  std::uint32_t sector_size = kSectorSize;  // bytes; what operations are multiples of
+  bool readonly = false;                    // writes and discards fail
+  bool asynchronous = false;                // operations finish after submit(): queues have a completion_fd()
   bool flush = true;                        // has a volatile cache, or can at least order a flush
   bool discard = true;
   bool secure_discard = false;
@@ -61,23 +65,18 @@ struct Geometry {
 
 class Store {
  public:
-  virtual ~Store() = default;
+  virtual ~Store() = default;  // its queues are gone by then
+  // Any thread.
   [[nodiscard]] virtual Geometry geometry() const = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Queue>> open_queue() = 0;
-  // Live, with queues open and busy. What lies beyond a smaller size is lost; an operation there fails.
-  virtual Status resize(Sectors /*capacity*/) { return fail(EOPNOTSUPP, "this store has a fixed size"); }
+  // Live, with queues open and busy; one caller at a time. What lies beyond a smaller size is lost, what lies beyond
+  // the old one reads as zeros. Sectors(0), where the specification names no size: the size that the file has now.
+  virtual Status resize(Sectors capacity) = 0;
+  // One line for a person: which store, and what it made of it ("buffered: tmpfs takes no O_DIRECT").
+  [[nodiscard]] virtual std::string description() const = 0;
 };
 
-// A specification taken apart, as far as a device must tell a resize from another store.
-struct Specification {
-  std::string kind;
-  Sectors size{};
-  [[nodiscard]] bool same_store_as(const Specification& other) const { return kind == other.kind; }
-};
-Result<Specification> parse_specification(const std::string& specification);
-
-// "null:SIZE" or "ram:SIZE" (SIZE with KiB, MiB, GiB), as in the `params` key. The error says what is wrong with which
-// part.
+// As in the `params` key; the grammar is in specification.hpp.
 Result<std::unique_ptr<Store>> open_store(const std::string& specification);
 
 }  // namespace xblk::store

@@ -51,15 +51,5 @@ TEST(NullStore, FinishesEverythingAndTouchesNoMemory) {
   EXPECT_EQ(run(**queue, {Op::write, Sectors(0), Sectors(8), nowhere, 2}), 0);
 }
 
-TEST(OpenStore, SaysWhichPartIsWrong) {
-  for (const char* bad :
-       {"", "ram", "disk:1GiB", "ram:", "ram:0", "ram:x", "ram:-1", "ram:1TiB5", "ram:513", "null:99999999GiB"}) {
-    auto store = open_store(bad);
-    ASSERT_FALSE(store) << bad;
-    EXPECT_EQ(store.error().code, EINVAL);
-    EXPECT_NE(store.error().message.find(bad), std::string::npos);
-  }
-}
-
 }  // namespace
 }  // namespace xblk::store
