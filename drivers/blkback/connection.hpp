@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "drivers/blkback/barrier_gate.hpp"
+#include "drivers/blkback/page_options.hpp"
 #include "drivers/blkback/pools.hpp"
 #include "drivers/blkback/ring.hpp"
 #include "drivers/blkback/ring_step.hpp"
@@ -130,14 +131,6 @@ class Connection {
   }
 
  private:
-  // A pair of pools; one per queue, or one for all.
-  struct Pools {
-    Pools(Env& env, std::uint32_t persistent_cap, std::uint32_t pages_kept)
-        : persistent(env, persistent_cap), free_pages(env, pages_kept) {}
-    PersistentPool<Env> persistent;
-    FreePages<Env> free_pages;
-  };
-
   struct Queue {
     explicit Queue(typename P::Back& h) : hypervisor(h) {}
     ~Queue() {
@@ -149,7 +142,7 @@ class Connection {
     std::byte* shared = nullptr;
     std::uint32_t pages = 0;
     EventPort port{};
-    std::shared_ptr<Pools> pools;
+    std::shared_ptr<Pools<Env>> pools;
     std::unique_ptr<store::Queue> store;
     std::unique_ptr<Ring<P>> ring;
     RingRunner<Waitable>* runner = nullptr;
@@ -187,19 +180,17 @@ class Connection {
       return fail(EOPNOTSUPP, "this platform cannot wait for a store that finishes later; use null or ram");
     }
     queue->pools = pools_for(env, q);
-    queue->ring = std::make_unique<Ring<P>>(hypervisor_, ring_config(*queue, q), queue->pools->persistent,
-                                            queue->pools->free_pages, *queue->store, counters_[q]);
+    queue->ring =
+        std::make_unique<Ring<P>>(hypervisor_, ring_config(*queue, q), *queue->pools, *queue->store, counters_[q]);
     if (!queue->ring->attach()) return fail(EIO, "the ring's indexes contradict each other");
     queues_.push_back(std::move(queue));
     return {};
   }
 
-  std::shared_ptr<Pools> pools_for(Env& env, std::size_t q) {
-    if (agreement_.policy.pools == blkif::Pools::per_device && q > 0) return queues_[0]->pools;
-    // As many free pages as a full ring of direct requests uses.
-    const std::uint32_t slots = ring_slots();
-    return std::make_shared<Pools>(env, agreement_.policy.max_persistent_grants,
-                                   slots * static_cast<std::uint32_t>(blkif::kDirectSegmentsMax));
+  std::shared_ptr<Pools<Env>> pools_for(Env& env, std::size_t q) {
+    const bool shared = agreement_.policy.pools == blkif::Pools::per_device && agreement_.offer.queues.size() > 1;
+    if (shared && q > 0) return queues_[0]->pools;
+    return std::make_shared<Pools<Env>>(env, page_options(agreement_.policy, persistent()), shared);
   }
 
   [[nodiscard]] std::uint32_t ring_slots() const {
@@ -222,9 +213,7 @@ class Connection {
     config.limits.discard = offered.discard;
     config.limits.discard_secure = offered.discard_secure;
     config.limits.indirect_segments_max = agreement_.limits.indirect_segments_max;
-    config.path = persistent()                                           ? DataPath::persistent
-                  : agreement_.policy.data_path == blkif::DataPath::copy ? DataPath::copy
-                                                                         : DataPath::map;
+    config.pages = page_options(agreement_.policy, persistent());
     const blkif::BackPolicy& policy = agreement_.policy;
     config.adaptive_polling = policy.polling == blkif::Polling::adaptive;
     config.final_check = policy.final_check;

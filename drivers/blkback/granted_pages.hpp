@@ -17,16 +17,14 @@
 #include <vector>
 
 #include "drivers/base/counters.hpp"
+#include "drivers/blkback/page_options.hpp"
 #include "drivers/blkback/pools.hpp"
-#include "drivers/blkif/policy.hpp"
 #include "drivers/blkif/request.hpp"
 #include "drivers/platform/concepts.hpp"
 #include "drivers/platform/untrusted.hpp"
 #include "drivers/store/store.hpp"
 
 namespace xblk::blkback {
-
-enum class DataPath : std::uint8_t { persistent, map, copy };
 
 // What one request holds of its frontend's pages; lives in the ring's preallocated request slots.
 class HeldPages {
@@ -55,22 +53,21 @@ class GrantedPages {
  public:
   struct Config {
     DomId frontend{};
-    DataPath path = DataPath::map;
+    PageOptions options;
     bool reports_pools = true;  // of rings that share a per-device pool, the first one reports its size
   };
 
-  GrantedPages(typename P::Back& hypervisor, Config config, PersistentPool<typename P::Env>& persistent,
-               FreePages<typename P::Env>& free_pages, QueueCounters& counters)
+  GrantedPages(typename P::Back& hypervisor, Config config, Pools<typename P::Env>& pools, QueueCounters& counters)
       : hypervisor_(hypervisor),
         config_(config),
-        persistent_(persistent),
-        free_pages_(free_pages),
+        persistent_(pools.persistent),
+        free_pages_(pools.free_pages),
         counters_(counters) {}
 
   // `to_frontend`: the store will write into the pages (a read request). False: nothing is held, answer RSP_ERROR.
   [[nodiscard]] bool acquire(std::span<const blkif::Segment> segments, bool to_frontend, HeldPages& held) {
     describe(segments, held);
-    const bool ok = config_.path == DataPath::copy ? copy_in(to_frontend, held) : map_pages(to_frontend, held);
+    const bool ok = config_.options.path == DataPath::copy ? copy_in(to_frontend, held) : map_pages(to_frontend, held);
     count_locks();
     if (!ok) {
       release(/*to_frontend=*/false, held);
@@ -83,7 +80,6 @@ class GrantedPages {
   // False when the data of a read could not be copied to the frontend (it took the grant back meanwhile).
   bool release(bool to_frontend, HeldPages& held) {
     const bool ok = !to_frontend || copy(platform::CopyOp::Direction::to_grant, held);
-    unmaps_.clear();
     for (auto& page : held.pages_) {
       switch (page.kind) {
         case Kind::none:
@@ -100,12 +96,24 @@ class GrantedPages {
           break;
       }
     }
-    unmap(unmaps_);
     held.pages_.clear();
     held.pieces_.clear();
+    if (config_.options.unmap_batch == 1) flush_unmaps();
+    while (unmaps_.size() >= config_.options.unmap_batch && !unmaps_.empty()) unmap_first(config_.options.unmap_batch);
     count_locks();
     return ok;
   }
+
+  // Unmaps what release() has put together. Before the response of a released request is published: its frontend ends
+  // access to the pages then, and fails while they are mapped (XSA-396).
+  void flush_unmaps() {
+    if (!unmaps_.empty()) unmap_first(unmaps_.size());
+    count_locks();
+  }
+
+  // At most one slice of slow work; true: more is due. When to call it without a reason of another kind.
+  bool maintain(Instant /*now*/) { return false; }
+  [[nodiscard]] Instant next_maintenance() const { return Instant::never(); }
 
   // The private copy of an indirect page: the frontend may rewrite the page at any time, so it is fetched exactly once.
   [[nodiscard]] bool fetch_page(GrantRef gref, std::array<std::byte, kPageSize>& copy) {
@@ -119,9 +127,8 @@ class GrantedPages {
 
   // At disconnect, when no ring that shares the pools has a request: every cached grant is unmapped, every page freed.
   void drop_pools() {
-    unmaps_.clear();
     for (const auto& grant : persistent_.take_all()) unmaps_.push_back({grant.handle, grant.address});
-    unmap(unmaps_);
+    flush_unmaps();
     free_pages_.drop();
     count_locks();
     publish_gauges();
@@ -151,9 +158,9 @@ class GrantedPages {
     maps_.clear();
     missing_.clear();
     for (auto& page : held.pages_) {
-      if (config_.path == DataPath::persistent && pin_cached(page)) continue;
+      if (config_.options.path == DataPath::persistent && pin_cached(page)) continue;
       // A persistent mapping serves both directions later; otherwise a write request only needs to read the page.
-      const bool read_only = config_.path == DataPath::map && !to_frontend;
+      const bool read_only = config_.options.path == DataPath::map && !to_frontend;
       maps_.push_back({page.gref, read_only ? platform::Access::read_only : platform::Access::read_write});
       missing_.push_back(&page);
     }
@@ -193,7 +200,7 @@ class GrantedPages {
     page.address = op.address;
     page.handle = op.handle;
     page.kind = Kind::mapped;
-    if (config_.path != DataPath::persistent) return true;
+    if (config_.options.path != DataPath::persistent) return true;
     if (persistent_.insert_pinned(page.gref, {op.handle, op.address}, pool_wait_)) {
       page.kind = Kind::pinned;
       --mappings_;  // the pool's now
@@ -235,12 +242,13 @@ class GrantedPages {
     return ok;
   }
 
-  void unmap(std::span<platform::UnmapOp> ops) {
-    if (ops.empty()) return;
+  void unmap_first(std::size_t count) {
+    const std::span<platform::UnmapOp> ops = std::span(unmaps_).first(count);
     hypervisor_.unmap(ops, grant_wait_);
     counters_.add(Counter::unmap_calls);
     counters_.add(Counter::unmaps, ops.size());
     for (const auto& op : ops) XBLK_CHECK(op.status == platform::GrantStatus::okay, "we unmap only what we mapped");
+    unmaps_.erase(unmaps_.begin(), unmaps_.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
   void count_locks() {
@@ -268,7 +276,7 @@ class GrantedPages {
   // Scratch of one batch, kept so that the I/O path allocates nothing once warm.
   std::vector<platform::MapOp> maps_;
   std::vector<HeldPages::Page*> missing_;
-  std::vector<platform::UnmapOp> unmaps_;
+  std::vector<platform::UnmapOp> unmaps_;  // released, not yet unmapped
   std::vector<platform::CopyOp> copies_;
 };
 

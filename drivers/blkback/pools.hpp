@@ -12,6 +12,7 @@
 #include "drivers/base/check.hpp"
 #include "drivers/base/counters.hpp"
 #include "drivers/base/units.hpp"
+#include "drivers/blkback/page_options.hpp"
 #include "drivers/platform/concepts.hpp"
 
 namespace xblk::blkback {
@@ -155,6 +156,15 @@ class FreePages {
   typename Env::Mutex mutex_;
   std::uint32_t keep_;
   std::vector<std::unique_ptr<Page>> pages_;
+};
+
+// Both; one pair per queue, or one for all queues of a device (`shared`).
+template <platform::Env Env>
+struct Pools {
+  Pools(Env& env, const PageOptions& options, bool /*shared*/)
+      : persistent(env, options.max_persistent_grants), free_pages(env, options.max_free_pages) {}
+  PersistentPool<Env> persistent;
+  FreePages<Env> free_pages;
 };
 
 }  // namespace xblk::blkback

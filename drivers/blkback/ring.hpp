@@ -22,6 +22,8 @@
 #include "drivers/base/counters.hpp"
 #include "drivers/blkback/barrier_gate.hpp"
 #include "drivers/blkback/granted_pages.hpp"
+#include "drivers/blkback/page_options.hpp"
+#include "drivers/blkback/pools.hpp"
 #include "drivers/blkback/ring_step.hpp"
 #include "drivers/blkif/policy.hpp"
 #include "drivers/blkif/request.hpp"
@@ -41,7 +43,7 @@ struct RingConfig {
   std::uint32_t slots = 0;
   EventPort port{};
   blkif::DeviceLimits limits;
-  DataPath path = DataPath::map;
+  PageOptions pages;
   bool adaptive_polling = true;
   bool reports_pools = true;
   blkif::FinalCheck final_check = blkif::FinalCheck::dispatch;
@@ -56,12 +58,12 @@ class Ring final : public RingStep {
  public:
   using Env = typename P::Env;
 
-  Ring(typename P::Back& hypervisor, const RingConfig& config, PersistentPool<Env>& persistent,
-       FreePages<Env>& free_pages, store::Queue& store, QueueCounters& counters)
+  Ring(typename P::Back& hypervisor, const RingConfig& config, Pools<Env>& pools, store::Queue& store,
+       QueueCounters& counters)
       : hypervisor_(hypervisor),
         config_(config),
         view_(config.shared, config.abi, config.slots),
-        pages_(hypervisor, {config.frontend, config.path, config.reports_pools}, persistent, free_pages, counters),
+        pages_(hypervisor, {config.frontend, config.pages, config.reports_pools}, pools, counters),
         store_(store),
         counters_(counters),
         slots_(config.slots),
@@ -380,6 +382,7 @@ class Ring final : public RingStep {
 
   void push_responses() {
     if (!view_.has_unpushed()) return;
+    pages_.flush_unmaps();  // a frontend that sees a response ends access to its pages (XSA-396)
     if (view_.push()) {
       hypervisor_.notify(config_.port);
       counters_.add(Counter::notifications_sent);
