@@ -60,7 +60,9 @@ namespace xblk {
   X(requests_deferred, "rounds that left requests waiting behind those in flight (final-check=response)") \
   X(events_held_off, "times that one event was asked for several items (event-holdoff)")                  \
   X(holdoff_timeouts, "of these: ended by the time limit")                                                \
-  X(barrier_drains, "barriers for which all rings of the device were drained (back)")
+  X(barrier_drains, "barriers for which all rings of the device were drained (back)")                     \
+  X(ring_lock_wait_ns, "time spent waiting for the lock of a ring that several channels share (front)")   \
+  X(ring_lock_contended, "acquisitions of a ring's lock that had to wait (front)")
 
 enum class Counter : std::size_t {
 #define XBLK_COUNTER_ENUM(name, help) name,

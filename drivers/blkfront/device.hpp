@@ -103,6 +103,7 @@ class Device final : public BlockDevice {
   [[nodiscard]] bool connected() const { return state_ == blkif::XenbusState::connected && !closing_ && !dead_; }
   [[nodiscard]] bool closed() const { return dead_ || (closing_ && state_ == blkif::XenbusState::closed && released_); }
   [[nodiscard]] const std::string& failure() const { return failure_; }
+  [[nodiscard]] StatisticsFile& statistics() { return statistics_; }
 
   // Asks for an orderly end; turn() until closed(). Any thread.
   void request_close() { close_wanted_ = true; }

@@ -91,7 +91,7 @@ class Device<P>::QueueChannel final : public Channel {
       platform::LockWait wait;
       queue->ring.mutex().lock(wait);
       if (queue == queue_.load(std::memory_order_relaxed)) {
-        queue->ring.count_lock(wait);
+        queue->ring.count_ring_lock(wait);
         return *queue;
       }
       queue->ring.mutex().unlock();

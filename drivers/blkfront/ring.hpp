@@ -178,10 +178,10 @@ class Ring {
     if (!found_work) counters_.add(Counter::events_spurious);
   }
   void count_polls(std::uint64_t turns) { counters_.add(Counter::polls, turns); }
-  void count_lock(const platform::LockWait& wait) {
+  void count_ring_lock(const platform::LockWait& wait) {
     if (wait.contended == 0) return;
-    counters_.add(Counter::pool_lock_wait_ns, wait.wait_ns);
-    counters_.add(Counter::pool_lock_contended, wait.contended);
+    counters_.add(Counter::ring_lock_wait_ns, wait.wait_ns);
+    counters_.add(Counter::ring_lock_contended, wait.contended);
   }
 
   typename Env::Mutex& mutex() { return mutex_; }
@@ -217,6 +217,12 @@ class Ring {
     std::vector<GrantRef> grants;    // non-persistent: to be ended
     std::vector<GrantedPage> indirect_pages;
   };
+
+  void count_pool_lock(const platform::LockWait& wait) {
+    if (wait.contended == 0) return;
+    counters_.add(Counter::pool_lock_wait_ns, wait.wait_ns);
+    counters_.add(Counter::pool_lock_contended, wait.contended);
+  }
 
   static const inline tl::unexpected<Error> kRingFull = fail(EAGAIN, "ring or grant pool full");
 
@@ -291,7 +297,7 @@ class Ring {
     const auto pages = static_cast<std::uint32_t>((bytes + kPageSize - 1) / kPageSize);
     platform::LockWait wait;
     const bool enough = pool_->take(pages, shadow.pages, wait);
-    count_lock(wait);
+    count_pool_lock(wait);
     if (!enough) return 0;
     std::uint64_t done = 0;
     for (const auto& page : shadow.pages) {
@@ -333,7 +339,7 @@ class Ring {
     const auto pages = static_cast<std::uint32_t>(blkif::indirect_pages(segments_.size()));
     platform::LockWait wait;
     const bool enough = pool_->take(pages, shadow.indirect_pages, wait);
-    count_lock(wait);
+    count_pool_lock(wait);
     if (!enough) return false;
     request.indirect_page_count = static_cast<std::uint8_t>(pages);
     for (std::uint32_t p = 0; p < pages; ++p) {
@@ -431,7 +437,7 @@ class Ring {
     platform::LockWait wait;
     if (!shadow.pages.empty()) pool_->give_back(shadow.pages, wait);
     if (!shadow.indirect_pages.empty()) pool_->give_back(shadow.indirect_pages, wait);
-    count_lock(wait);
+    count_pool_lock(wait);
   }
 
   void finish_request(std::uint32_t index, int error) {

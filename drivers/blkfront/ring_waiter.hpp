@@ -98,8 +98,9 @@ class RingWaiter {
   }
 
   void relock() {
-    platform::LockWait ignored;
-    ring_.mutex().lock(ignored);
+    platform::LockWait waited;
+    ring_.mutex().lock(waited);
+    ring_.count_ring_lock(waited);
   }
 
   static constexpr unsigned kTurnsPerClockRead = 32;
