@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 
+#include "drivers/scenarios/model_load.hpp"
 #include "drivers/scenarios/model_rig.hpp"
 #include "drivers/scenarios/workload.hpp"
 
@@ -16,60 +17,10 @@ constexpr DomId kGuest{1};
 constexpr std::uint64_t kSeed = 20121030;
 
 std::uint64_t back_total(ModelRig& rig, Counter counter) {
-  std::uint64_t sum = 0;
-  for (auto& queue : rig.backends().devices().begin()->second->statistics().queues()) sum += queue.get(counter);
-  return sum;
+  return backend_sample(rig, kGuest).get(counter);
 }
 std::uint64_t back_total(ModelRig& rig, Gauge gauge) {
-  std::uint64_t sum = 0;
-  for (auto& queue : rig.backends().devices().begin()->second->statistics().queues()) sum += queue.get(gauge);
-  return sum;
-}
-
-// Runs `ios` verified I/Os on as many channels as there are queues.
-std::uint64_t run_workload(ModelRig& rig, blkfront::Device<ModelPlatform>& device, std::uint64_t ios,
-                           std::uint64_t seed, Workload::Options options = {}) {
-  const unsigned channels_wanted = device.info().negotiated.queues;
-  std::vector<std::unique_ptr<blkfront::Channel>> channels;
-  std::vector<std::unique_ptr<Workload>> loads;
-  for (unsigned c = 0; c < channels_wanted; ++c) {
-    channels.push_back(device.open_channel(c).value());
-    options.length = Sectors(4096 / channels_wanted);
-    options.first = Sectors(c * options.length.value());
-    loads.push_back(std::make_unique<Workload>(device, *channels.back(), options, seed + c));
-  }
-  std::uint64_t completed = 0;
-  while (completed < ios) {
-    loads[rig.random().below(loads.size())]->turn();
-    rig.turn();
-    completed = 0;
-    for (auto& load : loads) completed += load->completed();
-  }
-  std::uint64_t trace = 0;
-  for (auto& load : loads) load->drain();
-  for (auto& load : loads) {
-    EXPECT_TRUE(rig.run_until([&] {
-      load->turn();
-      return load->in_flight() == 0;
-    }));
-    EXPECT_EQ(load->mismatches(), 0u);
-    EXPECT_EQ(load->errors(), 0u);
-    trace = trace * 31 + load->trace();
-  }
-  return trace;
-}
-
-void close_and_expect_no_leak(ModelRig& rig, blkfront::Device<ModelPlatform>& device) {
-  device.request_close();
-  ASSERT_TRUE(rig.run_until([&] { return device.closed(); })) << device.failure();
-  const auto usage = rig.usage();
-  EXPECT_EQ(usage.mappings, 0u);
-  EXPECT_EQ(usage.active_grants, 0u);
-  EXPECT_EQ(usage.ports, 0u);
-  EXPECT_EQ(back_total(rig, Gauge::mappings_in_use), 0u);
-  EXPECT_EQ(back_total(rig, Gauge::persistent_cached), 0u);
-  EXPECT_EQ(back_total(rig, Gauge::free_pages), 0u);
-  EXPECT_EQ(back_total(rig, Gauge::requests_in_flight), 0u);
+  return backend_sample(rig, kGuest).get(gauge);
 }
 
 struct Case {
@@ -97,7 +48,7 @@ TEST_P(ModelScenario, ConnectsVerifiesAThousandIosAndDisconnectsWithoutALeak) {
   EXPECT_EQ(device.info().negotiated.queues, queues);
   EXPECT_EQ(device.info().negotiated.ring_page_order, static_cast<std::uint32_t>(order));
   run_workload(rig, device, 1000, kSeed);
-  close_and_expect_no_leak(rig, device);
+  close_and_expect_no_leak(rig, device, kGuest);
   EXPECT_TRUE(rig.log().empty()) << rig.log().front();
 }
 
@@ -127,7 +78,7 @@ TEST(ModelCapacity, WithoutMappingsLeftRequestsAreCopiedInsteadOfRefused) {
     EXPECT_GT(back_total(rig, Counter::map_errors), 0u);
     EXPECT_GT(back_total(rig, Counter::copies), 0u);
     EXPECT_EQ(back_total(rig, Counter::responses_error), 0u);
-    close_and_expect_no_leak(rig, device);
+    close_and_expect_no_leak(rig, device, kGuest);
   }
 }
 
@@ -230,7 +181,7 @@ TEST(ModelLifeCycle, ReconnectRenegotiatesUnderLoad) {
   }));
   EXPECT_EQ(load.mismatches(), 0u);
   EXPECT_EQ(load.errors(), 0u);
-  close_and_expect_no_leak(rig, device);
+  close_and_expect_no_leak(rig, device, kGuest);
 }
 
 TEST(ModelLifeCycle, FromFourQueuesToOneNoStaleKeyIsLeft) {
@@ -250,7 +201,7 @@ TEST(ModelLifeCycle, FromFourQueuesToOneNoStaleKeyIsLeft) {
   EXPECT_FALSE(rig.dom0_keys().read(front + "/queue-3/event-channel"));
   EXPECT_FALSE(rig.dom0_keys().read(front + "/multi-queue-num-queues"));
   EXPECT_TRUE(rig.dom0_keys().read(front + "/ring-ref"));
-  close_and_expect_no_leak(rig, device);
+  close_and_expect_no_leak(rig, device, kGuest);
 }
 
 TEST(ModelLifeCycle, AGuestThatDiesInMidRequestLeavesNothing) {

@@ -66,6 +66,8 @@ void Workload::submit(Slot& slot) {
   if (status) {
     slot.busy = true;
     ++in_flight_;
+  } else if (status.error().code == EOPNOTSUPP && io.op != blkfront::IoOp::read && io.op != blkfront::IoOp::write) {
+    ++unsupported_;
   } else if (status.error().code != EAGAIN) {
     ++errors_;
   }

@@ -35,6 +35,8 @@ class Workload {
 
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
   [[nodiscard]] std::uint64_t errors() const { return errors_; }
+  // Flushes and discards that the device refused, because the backend does not offer them.
+  [[nodiscard]] std::uint64_t unsupported() const { return unsupported_; }
   // A digest of the order and content of everything that completed: equal for equal seeds.
   [[nodiscard]] std::uint64_t trace() const { return trace_; }
 
@@ -64,6 +66,7 @@ class Workload {
   std::uint64_t completed_ = 0;
   std::uint64_t mismatches_ = 0;
   std::uint64_t errors_ = 0;
+  std::uint64_t unsupported_ = 0;
   std::uint64_t trace_ = 0;
 };
 
