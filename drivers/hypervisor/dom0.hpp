@@ -183,16 +183,27 @@ class Dom0 {
       held[i] = hypervisor_.maptrack().claim(ops[i].handle, same_address, wait);
       ops[i].status = held[i] ? platform::GrantStatus::okay : platform::GrantStatus::bad_handle;
     }
-    for (std::size_t i = 0; i < ops.size();) {
-      std::size_t end = i + 1;
-      while (end < ops.size() && held[i] && held[end] && ops[end].address == ops[end - 1].address + kPageSize) ++end;
-      if (held[i]) Env::Memory::unmap(ops[i].address, static_cast<std::uint32_t>(end - i));
-      i = end;
-    }
+    take_out(ops, held);
     for (std::size_t i = 0; i < ops.size(); ++i) {
       if (!held[i]) continue;
       held[i]->domain->grants.release(held[i]->gref, held[i]->access, wait);
       hypervisor_.maptrack().release(ops[i].handle, wait);
+    }
+  }
+
+  // Pages side by side leave in one go, whatever their order in the batch: the kernel gives single mappings the first
+  // gap that fits, so pages that were mapped one after another mostly are neighbours.
+  static void take_out(std::span<const platform::UnmapOp> ops,
+                       const std::array<std::optional<Mapping>, kUnmapBatch>& held) {
+    std::array<std::byte*, kUnmapBatch> pages;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      if (held[i]) pages[count++] = ops[i].address;
+    }
+    std::sort(pages.begin(), pages.begin() + count);
+    for (std::size_t first = 0, end = 0; first < count; first = end) {
+      for (end = first + 1; end < count && pages[end] == pages[end - 1] + kPageSize;) ++end;
+      Env::Memory::unmap(pages[first], static_cast<std::uint32_t>(end - first));
     }
   }
 
