@@ -25,6 +25,7 @@
 #include <fmt/format.h>
 
 #include "drivers/base/unique_fd.hpp"
+#include "drivers/store/scratch_directory_testing.hpp"
 #include "drivers/store/store_testing.hpp"
 
 namespace xblk::store::testing {

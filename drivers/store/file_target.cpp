@@ -36,10 +36,14 @@ std::optional<Alignment> try_alignment(int fd) {
   return std::nullopt;
 }
 
-std::optional<Alignment> direct_alignment(int fd) {
+// tmpfs accepts the flag and goes through the page cache all the same. A device's node lies on one, too, and says
+// nothing about the device.
+bool is_file_on_tmpfs(const FileTarget& target) {
   struct statfs file_system {};
-  // tmpfs accepts the flag and goes through the page cache all the same.
-  if (::fstatfs(fd, &file_system) == 0 && file_system.f_type == TMPFS_MAGIC) return std::nullopt;
+  return !target.block_device && ::fstatfs(target.fd.get(), &file_system) == 0 && file_system.f_type == TMPFS_MAGIC;
+}
+
+std::optional<Alignment> direct_alignment(int fd) {
   struct statx facts {};
   if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &facts) == 0 && (facts.stx_mask & STATX_DIOALIGN) != 0) {
     if (facts.stx_dio_offset_align == 0) return std::nullopt;
@@ -49,6 +53,7 @@ std::optional<Alignment> direct_alignment(int fd) {
 }
 
 void choose_direct(FileTarget& target) {
+  if (is_file_on_tmpfs(target)) return;
   const int flags = ::fcntl(target.fd.get(), F_GETFL);
   if (::fcntl(target.fd.get(), F_SETFL, flags | O_DIRECT) != 0) return;
   const auto alignment = direct_alignment(target.fd.get());

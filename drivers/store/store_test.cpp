@@ -15,6 +15,7 @@
 
 #include "drivers/base/prng.hpp"
 #include "drivers/base/unique_fd.hpp"
+#include "drivers/store/scratch_directory_testing.hpp"
 #include "drivers/store/store_testing.hpp"
 
 namespace xblk::store::testing {

@@ -1,15 +1,13 @@
-// What the tests of stores share: a queue driven by hand, and a file that ends with its test.
+// What the tests of stores share: a queue driven by hand.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <span>
@@ -116,22 +114,5 @@ inline ::testing::AssertionResult reads_as(Queue& queue, std::uint64_t sector, s
   }
   return ::testing::AssertionSuccess();
 }
-
-// In the build tree, which is on a disk where /tmp often is not.
-class ScratchDirectory {
- public:
-  ScratchDirectory() {
-    std::string name = XBLK_BIN_DIR "/store-test-XXXXXX";
-    EXPECT_NE(::mkdtemp(name.data()), nullptr) << name;
-    path_ = name;
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-  ~ScratchDirectory() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 }  // namespace xblk::store::testing
