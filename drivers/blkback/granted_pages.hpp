@@ -1,53 +1,36 @@
-// How one request reaches the frontend's pages: the three data paths of the field behind one pair of verbs.
+// How one request reaches the frontend's pages: the data paths of the field behind one pair of verbs.
 //
-//   persistent   mapped once, kept until disconnect, found again by gref (seed 003)
-//   map          mapped for the request, unmapped with its completion: one unmap batch per request
+//   persistent   mapped once, kept until it is given up or disconnected, found again by gref (seed 003)
+//   map          mapped for the request, unmapped after it: in batches, or one batch per request
 //   copy         no mapping: the hypervisor copies between the granted pages and pages of our own
+//   hybrid       copy for small requests, map for large ones
 //
-// Out of mapping capacity (vm.max_map_count, maptrack; XSA-300) the first two do not fail: the pages that cannot be
-// mapped are copied for this request, as above the persistent cap they are mapped for this request only.
+// Out of mapping capacity (vm.max_map_count, maptrack; XSA-300) a page that cannot be mapped is copied for its request.
 //
 // acquire() makes every segment addressable or nothing (a bad gref in the middle of a batch leaks nothing: XSA-361,
 // -365, -371); release() gives everything back, after writing copied data to the frontend when the request was a read.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <new>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "drivers/base/check.hpp"
 #include "drivers/base/counters.hpp"
+#include "drivers/blkback/held_pages.hpp"
 #include "drivers/blkback/page_options.hpp"
 #include "drivers/blkback/pools.hpp"
 #include "drivers/blkif/request.hpp"
 #include "drivers/platform/concepts.hpp"
 #include "drivers/platform/untrusted.hpp"
-#include "drivers/store/store.hpp"
 
 namespace xblk::blkback {
 
-// What one request holds of its frontend's pages; lives in the ring's preallocated request slots.
-class HeldPages {
- public:
-  [[nodiscard]] std::span<const store::Piece> pieces() const { return pieces_; }
-  [[nodiscard]] bool empty() const { return pages_.empty(); }
-
- private:
-  template <platform::Platform P>
-  friend class GrantedPages;
-  struct Page {
-    enum class Kind : std::uint8_t { none, pinned, mapped, copied };
-    Kind kind = Kind::none;
-    GrantRef gref{};
-    MapHandle handle{};
-    std::byte* address = nullptr;  // of the page, not of the data in it
-    std::uint16_t offset = 0;
-    std::uint16_t bytes = 0;
-  };
-  std::vector<Page> pages_;
-  std::vector<store::Piece> pieces_;
-};
-
+// Of one ring. One thread at a time; the pools may be shared with other rings.
 template <platform::Platform P>
 class GrantedPages {
  public:
@@ -58,78 +41,73 @@ class GrantedPages {
   };
 
   GrantedPages(typename P::Back& hypervisor, Config config, Pools<typename P::Env>& pools, QueueCounters& counters)
-      : hypervisor_(hypervisor),
-        config_(config),
-        persistent_(pools.persistent),
-        free_pages_(pools.free_pages),
-        counters_(counters) {}
+      : hypervisor_(hypervisor), config_(config), pools_(pools), counters_(counters) {
+    missing_.reserve(blkif::kIndirectSegmentsMax);
+    maps_.reserve(blkif::kIndirectSegmentsMax);
+    copies_.reserve(blkif::kIndirectSegmentsMax);
+    unmaps_.reserve(blkif::kIndirectSegmentsMax + config.options.unmap_batch);
+  }
 
   // `to_frontend`: the store will write into the pages (a read request). False: nothing is held, answer RSP_ERROR.
   [[nodiscard]] bool acquire(std::span<const blkif::Segment> segments, bool to_frontend, HeldPages& held) {
-    describe(segments, held);
-    const bool ok = config_.options.path == DataPath::copy ? copy_in(to_frontend, held) : map_pages(to_frontend, held);
+    const bool ok = describe(segments, held) && hold(segments, to_frontend, held);
     count_locks();
-    if (!ok) {
-      release(/*to_frontend=*/false, held);
-      return false;
-    }
-    for (const auto& page : held.pages_) held.pieces_.push_back({page.address + page.offset, page.bytes});
-    return true;
+    if (!ok) release(/*to_frontend=*/false, held);
+    return ok;
   }
 
-  // False when the data of a read could not be copied to the frontend (it took the grant back meanwhile).
+  // False when the data of a read could not be copied to the frontend (it took the grant back meanwhile). Pages that
+  // were mapped for the request stay so until flush_unmaps() at the latest.
   bool release(bool to_frontend, HeldPages& held) {
     const bool ok = !to_frontend || copy(platform::CopyOp::Direction::to_grant, held);
-    for (auto& page : held.pages_) {
-      switch (page.kind) {
-        case Kind::none:
-          break;
-        case Kind::pinned:
-          persistent_.unpin(page.gref, pool_wait_);
-          break;
-        case Kind::mapped:
-          unmaps_.push_back({page.handle, page.address});
-          --mappings_;
-          break;
-        case Kind::copied:
-          free_pages_.give_back(page.address, pool_wait_);
-          break;
-      }
-    }
-    held.pages_.clear();
+    for (std::size_t i = 0; i < held.holds_.size(); ++i) give_back(held.holds_[i], held.pieces_[i]);
+    held.holds_.clear();
     held.pieces_.clear();
-    if (config_.options.unmap_batch == 1) flush_unmaps();
-    while (unmaps_.size() >= config_.options.unmap_batch && !unmaps_.empty()) unmap_first(config_.options.unmap_batch);
+    held.any_copied_ = false;
+    const std::size_t batch = config_.options.unmap_batch;
+    if (batch == 1 && !unmaps_.empty()) unmap_queued(unmaps_.size());
+    while (unmaps_.size() >= batch) unmap_queued(batch);
     count_locks();
     return ok;
   }
 
-  // Unmaps what release() has put together. Before the response of a released request is published: its frontend ends
-  // access to the pages then, and fails while they are mapped (XSA-396).
+  // Ends a dispatch round: unmaps what release() has queued. Before the response of a released request is published,
+  // as its frontend ends access to the pages then, and fails while they are mapped (XSA-396).
   void flush_unmaps() {
-    if (!unmaps_.empty()) unmap_first(unmaps_.size());
+    released_at_.reset();
+    if (!unmaps_.empty()) unmap_queued(unmaps_.size());
     count_locks();
   }
 
-  // At most one slice of slow work; true: more is due. When to call it without a reason of another kind.
-  bool maintain(Instant /*now*/) { return false; }
-  [[nodiscard]] Instant next_maintenance() const { return Instant::never(); }
-
   // The private copy of an indirect page: the frontend may rewrite the page at any time, so it is fetched exactly once.
   [[nodiscard]] bool fetch_page(GrantRef gref, std::array<std::byte, kPageSize>& copy) {
-    constexpr blkif::Segment whole{GrantRef(0), 0, kSectorsPerPage - 1};
-    blkif::Segment segment = whole;
-    segment.gref = gref;
-    if (!acquire({&segment, 1}, /*to_frontend=*/false, indirect_)) return false;
+    const blkif::Segment whole{gref, 0, kSectorsPerPage - 1};
+    if (!acquire({&whole, 1}, /*to_frontend=*/false, indirect_)) return false;
     copy = platform::Untrusted<std::array<std::byte, kPageSize>>(indirect_.pieces()[0].address).fetch();
     return release(/*to_frontend=*/false, indirect_);
   }
 
+  // One slice of giving up persistent grants that are due; true: more are. Besides the I/O, by any ring of the pool.
+  bool maintain(Instant now) {
+    std::array<platform::UnmapOp, kPurgeSlice> due;
+    const std::size_t n = pools_.persistent.take_due(now, due, pool_wait_);
+    if (n > 0) {
+      unmap(std::span(due).first(n));
+      counters_.add(Counter::persistent_purged, n);
+      publish_gauges();
+    }
+    count_locks();
+    return n == due.size() && next_maintenance() <= now;
+  }
+  // When maintain() will have something to do, should nothing be used until then.
+  [[nodiscard]] Instant next_maintenance() { return pools_.persistent.next_due(pool_wait_); }
+
   // At disconnect, when no ring that shares the pools has a request: every cached grant is unmapped, every page freed.
   void drop_pools() {
-    for (const auto& grant : persistent_.take_all()) unmaps_.push_back({grant.handle, grant.address});
     flush_unmaps();
-    free_pages_.drop();
+    auto cached = pools_.persistent.take_all();
+    if (!cached.empty()) unmap(cached);
+    pools_.free_pages.drop();
     count_locks();
     publish_gauges();
   }
@@ -137,96 +115,130 @@ class GrantedPages {
   void publish_gauges() {
     counters_.set(Gauge::mappings_in_use, mappings_);
     if (!config_.reports_pools) return;
-    counters_.set(Gauge::persistent_cached, persistent_.size(pool_wait_));
-    counters_.set(Gauge::free_pages, free_pages_.size(pool_wait_));
+    counters_.set(Gauge::persistent_cached, pools_.persistent.size(pool_wait_));
+    counters_.set(Gauge::free_pages, pools_.free_pages.size(pool_wait_));
   }
 
  private:
-  using Kind = HeldPages::Page::Kind;
+  using Hold = HeldPages::Hold;
+  using Kind = Hold::Kind;
 
-  static void describe(std::span<const blkif::Segment> segments, HeldPages& held) {
-    for (const auto& segment : segments) {
-      HeldPages::Page page;
-      page.gref = segment.gref;
-      page.offset = static_cast<std::uint16_t>(segment.first_sector * kSectorSize);
-      page.bytes = static_cast<std::uint16_t>((segment.last_sector - segment.first_sector + 1) * kSectorSize);
-      held.pages_.push_back(page);
+  // ---- acquire ----
+
+  [[nodiscard]] bool hold(std::span<const blkif::Segment> segments, bool to_frontend, HeldPages& held) {
+    if (takes_copies(segments)) {
+      bool ok = true;
+      for (std::size_t i = 0; i < segments.size() && ok; ++i) ok = hold_copy(i, segments[i], held);
+      return ok && (to_frontend || copy(platform::CopyOp::Direction::from_grant, held));
     }
+    missing_.clear();
+    if (config_.options.path == DataPath::persistent) {
+      pin_cached(segments, held);
+    } else {
+      for (std::size_t i = 0; i < segments.size(); ++i) missing_.push_back(i);
+    }
+    return missing_.empty() || map_missing(segments, to_frontend, held);
   }
 
-  [[nodiscard]] bool map_pages(bool to_frontend, HeldPages& held) {
-    maps_.clear();
-    missing_.clear();
-    for (auto& page : held.pages_) {
-      if (config_.options.path == DataPath::persistent && pin_cached(page)) continue;
-      // A persistent mapping serves both directions later; otherwise a write request only needs to read the page.
-      const bool read_only = config_.options.path == DataPath::map && !to_frontend;
-      maps_.push_back({page.gref, read_only ? platform::Access::read_only : platform::Access::read_write});
-      missing_.push_back(&page);
+  // False: out of memory.
+  [[nodiscard]] static bool describe(std::span<const blkif::Segment> segments, HeldPages& held) {
+    try {
+      held.pieces_.reserve(segments.size());
+      held.holds_.reserve(segments.size());
+    } catch (const std::bad_alloc&) {
+      return false;
     }
-    if (maps_.empty()) return true;
+    for (const auto& segment : segments) {
+      held.holds_.push_back({.gref = segment.gref});
+      held.pieces_.push_back({nullptr, bytes(segment)});
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool takes_copies(std::span<const blkif::Segment> segments) const {
+    if (config_.options.path != DataPath::hybrid) return config_.options.path == DataPath::copy;
+    return to_bytes(blkif::transfer_length(segments)) <= config_.options.hybrid_threshold;
+  }
+
+  void pin_cached(std::span<const blkif::Segment> segments, HeldPages& held) {
+    std::uint64_t steps = 0;
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      PersistentGrant* grant = pools_.persistent.pin(segments[i].gref, steps, pool_wait_);
+      if (grant == nullptr) {
+        missing_.push_back(i);
+        continue;
+      }
+      held.holds_[i].kind = Kind::pinned;
+      held.holds_[i].grant = grant;
+      held.pieces_[i].address = grant->address + offset(segments[i]);
+    }
+    counters_.add(Counter::persistent_lookup_steps, steps);
+    counters_.add(Counter::persistent_hits, segments.size() - missing_.size());
+  }
+
+  [[nodiscard]] bool map_missing(std::span<const blkif::Segment> segments, bool to_frontend, HeldPages& held) {
+    // A persistent mapping serves both directions later; otherwise a write request only needs to read the page.
+    const bool read_only = config_.options.path != DataPath::persistent && !to_frontend;
+    maps_.clear();
+    for (const std::size_t i : missing_) {
+      maps_.push_back({segments[i].gref, read_only ? platform::Access::read_only : platform::Access::read_write});
+    }
     hypervisor_.map(config_.frontend, maps_, grant_wait_);
     counters_.add(Counter::map_calls);
-    bool ok = true;
-    bool copied = false;
     // Every operation is looked at, also after a failed one: the good ones must be given back.
-    for (std::size_t i = 0; i < maps_.size(); ++i) {
-      ok = take_mapping(maps_[i], *missing_[i]) && ok;
-      copied |= missing_[i]->kind == Kind::copied;
+    bool ok = true;
+    for (std::size_t n = 0; n < maps_.size(); ++n) {
+      const std::size_t i = missing_[n];
+      ok = take_mapping(maps_[n], i, segments[i], held) && ok;
     }
-    if (ok && copied && !to_frontend) return copy(platform::CopyOp::Direction::from_grant, held);
+    if (ok && held.any_copied_ && !to_frontend) return copy(platform::CopyOp::Direction::from_grant, held);
     return ok;
   }
 
-  [[nodiscard]] bool pin_cached(HeldPages::Page& page) {
-    PersistentGrant grant;
-    if (persistent_.pin(page.gref, grant, pool_wait_) != PersistentPool<typename P::Env>::Lookup::hit) return false;
-    page.kind = Kind::pinned;
-    page.address = grant.address;
-    counters_.add(Counter::persistent_hits);
-    return true;
-  }
-
-  [[nodiscard]] bool take_mapping(const platform::MapOp& op, HeldPages::Page& page) {
+  [[nodiscard]] bool take_mapping(const platform::MapOp& op, std::size_t i, const blkif::Segment& segment,
+                                  HeldPages& held) {
     if (op.status != platform::GrantStatus::okay) {
       counters_.add(Counter::map_errors);
-      if (op.status != platform::GrantStatus::no_device_space) return false;
-      page.address = free_pages_.take(pool_wait_);
-      page.kind = Kind::copied;
-      return true;
+      return op.status == platform::GrantStatus::no_device_space && hold_copy(i, segment, held);
     }
     counters_.add(Counter::maps);
-    ++mappings_;
-    page.address = op.address;
-    page.handle = op.handle;
-    page.kind = Kind::mapped;
-    if (config_.options.path != DataPath::persistent) return true;
-    if (persistent_.insert_pinned(page.gref, {op.handle, op.address}, pool_wait_)) {
-      page.kind = Kind::pinned;
-      --mappings_;  // the pool's now
-      counters_.add(Counter::persistent_misses);
-    } else {
-      counters_.add(Counter::persistent_overflows);
+    Hold& hold = held.holds_[i];
+    held.pieces_[i].address = op.address + offset(segment);
+    if (config_.options.path == DataPath::persistent) {
+      std::uint64_t steps = 0;
+      hold.grant = pools_.persistent.insert_pinned(segment.gref, op.handle, op.address, steps, pool_wait_);
+      counters_.add(Counter::persistent_lookup_steps, steps);
+      counters_.add(hold.grant != nullptr ? Counter::persistent_misses : Counter::persistent_overflows);
     }
+    hold.kind = hold.grant != nullptr ? Kind::pinned : Kind::mapped;
+    hold.handle = op.handle;
+    if (hold.kind == Kind::mapped) ++mappings_;
     return true;
   }
 
-  [[nodiscard]] bool copy_in(bool to_frontend, HeldPages& held) {
-    for (auto& page : held.pages_) {
-      page.address = free_pages_.take(pool_wait_);
-      page.kind = Kind::copied;
-    }
-    return to_frontend || copy(platform::CopyOp::Direction::from_grant, held);
+  // False: out of memory.
+  [[nodiscard]] bool hold_copy(std::size_t i, const blkif::Segment& segment, HeldPages& held) {
+    std::byte* page = pools_.free_pages.take(pool_wait_);
+    if (page == nullptr) return false;
+    held.pieces_[i].address = page + offset(segment);
+    held.holds_[i].kind = Kind::copied;
+    held.any_copied_ = true;
+    return true;
   }
 
-  // Of the pages that are held as copies; none is no error.
+  // ---- both ways ----
+
+  // Of the pieces that are held as copies; none is no error.
   [[nodiscard]] bool copy(platform::CopyOp::Direction direction, const HeldPages& held) {
+    if (!held.any_copied_) return true;
     copies_.clear();
-    for (const auto& page : held.pages_) {
-      if (page.kind != Kind::copied) continue;
-      copies_.push_back({direction, page.gref, page.offset, page.bytes, page.address + page.offset});
+    for (std::size_t i = 0; i < held.holds_.size(); ++i) {
+      if (held.holds_[i].kind != Kind::copied) continue;
+      const store::Piece& piece = held.pieces_[i];
+      const auto in_page = static_cast<std::uint16_t>(piece.address - page_of(piece));
+      copies_.push_back(
+          {direction, held.holds_[i].gref, in_page, static_cast<std::uint16_t>(piece.bytes), piece.address});
     }
-    if (copies_.empty()) return true;
     hypervisor_.copy(config_.frontend, copies_, grant_wait_);
     counters_.add(Counter::copy_calls);
     bool ok = true;
@@ -242,13 +254,36 @@ class GrantedPages {
     return ok;
   }
 
-  void unmap_first(std::size_t count) {
-    const std::span<platform::UnmapOp> ops = std::span(unmaps_).first(count);
+  // ---- release ----
+
+  void give_back(const Hold& hold, const store::Piece& piece) {
+    switch (hold.kind) {
+      case Kind::none:
+        break;
+      case Kind::pinned:
+        if (!released_at_) released_at_ = pools_.env.now();  // one look at the clock per dispatch round
+        pools_.persistent.unpin(*hold.grant, *released_at_, pool_wait_);
+        break;
+      case Kind::mapped:
+        unmaps_.push_back({hold.handle, page_of(piece)});
+        break;
+      case Kind::copied:
+        pools_.free_pages.give_back(page_of(piece), pool_wait_);
+        break;
+    }
+  }
+
+  void unmap_queued(std::size_t count) {
+    unmap(std::span(unmaps_).first(count));
+    mappings_ -= count;
+    unmaps_.erase(unmaps_.begin(), unmaps_.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+
+  void unmap(std::span<platform::UnmapOp> ops) {
     hypervisor_.unmap(ops, grant_wait_);
     counters_.add(Counter::unmap_calls);
     counters_.add(Counter::unmaps, ops.size());
     for (const auto& op : ops) XBLK_CHECK(op.status == platform::GrantStatus::okay, "we unmap only what we mapped");
-    unmaps_.erase(unmaps_.begin(), unmaps_.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
   void count_locks() {
@@ -264,19 +299,28 @@ class GrantedPages {
     }
   }
 
+  static std::size_t offset(const blkif::Segment& segment) { return segment.first_sector * kSectorSize; }
+  static std::uint32_t bytes(const blkif::Segment& segment) {
+    return static_cast<std::uint32_t>((segment.last_sector - segment.first_sector + 1u) * kSectorSize);
+  }
+  static std::byte* page_of(const store::Piece& piece) {
+    return piece.address - reinterpret_cast<std::uintptr_t>(piece.address) % kPageSize;
+  }
+
   typename P::Back& hypervisor_;
-  Config config_;
-  PersistentPool<typename P::Env>& persistent_;
-  FreePages<typename P::Env>& free_pages_;
+  const Config config_;
+  Pools<typename P::Env>& pools_;
   QueueCounters& counters_;
   platform::LockWait pool_wait_;
   platform::LockWait grant_wait_;
   std::uint64_t mappings_ = 0;  // held for requests in flight; the persistent ones are counted by their pool
+  std::optional<Instant> released_at_;
   HeldPages indirect_;
-  // Scratch of one batch, kept so that the I/O path allocates nothing once warm.
-  std::vector<platform::MapOp> maps_;
-  std::vector<HeldPages::Page*> missing_;
+  // Large enough from the start: giving pages back needs no memory.
   std::vector<platform::UnmapOp> unmaps_;  // released, not yet unmapped
+  // Scratch of one request.
+  std::vector<std::size_t> missing_;  // segments
+  std::vector<platform::MapOp> maps_;
   std::vector<platform::CopyOp> copies_;
 };
 
