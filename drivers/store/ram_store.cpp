@@ -8,19 +8,15 @@
 #include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
-#include "drivers/base/check.hpp"
 #include "drivers/store/immediate_queue.hpp"
 #include "drivers/store/range.hpp"
 
 namespace xblk::store {
 namespace {
-
-// Address space that a store keeps for growth, since memory that queues use cannot move. 500 stores fit into the 128
-// TiB of a process; a store opened with more than this can only shrink and grow back.
-constexpr std::uint64_t kReserved = std::uint64_t{256} << 30;  // bytes
 
 std::size_t page_up(std::size_t bytes) {
   return (bytes + kPageSize - 1) / kPageSize * kPageSize;
@@ -36,74 +32,35 @@ void discard(std::byte* at, std::size_t bytes) {
   std::memset(at + head + whole, 0, bytes - head - whole);
 }
 
-class RamQueue;
-
-// Reserved address space, of which the first capacity() is usable.
-class RamMemory {
- public:
-  RamMemory(std::byte* base, std::size_t reserved) : base_(base), reserved_(reserved) {}
-  RamMemory(const RamMemory&) = delete;
-  RamMemory& operator=(const RamMemory&) = delete;
-  ~RamMemory() { ::munmap(base_, reserved_); }
-
-  [[nodiscard]] std::byte* base() const { return base_; }
-  [[nodiscard]] Sectors capacity() const {
-    const std::lock_guard guard(mutex_);
-    return capacity_;
-  }
-  Status resize(Sectors capacity);
-  void enter(RamQueue& queue);
-  void leave(RamQueue& queue);
-
- private:
-  Status grow(std::size_t from, std::size_t to) {
-    if (to > reserved_) {
-      return fail(ENOMEM, fmt::format("this ram store can grow to {} GiB at most; reconnect to reopen it",
-                                      reserved_ / (std::size_t{1} << 30)));
-    }
-    const std::size_t first = page_up(from);
-    const std::size_t bytes = page_up(to) - std::min(first, page_up(to));
-    if (::mprotect(base_ + first, bytes, PROT_READ | PROT_WRITE) != 0)
-      return fail_errno(fmt::format("grow a ram store to {} bytes", to));
-    return {};
-  }
-  // No queue is inside the range any more.
-  void shrink(std::size_t from, std::size_t to) {
-    discard(base_ + to, from - to);
-    ::mprotect(base_ + page_up(to), page_up(from) - page_up(to), PROT_NONE);
-  }
-  void tell_queues(Sectors capacity);
-
-  std::byte* base_;
-  std::size_t reserved_;
-  mutable std::mutex mutex_;  // guards what follows
-  Sectors capacity_{};
-  std::set<RamQueue*> queues_;
+// What a queue may touch.
+struct Extent {
+  std::byte* base = nullptr;
+  Sectors capacity{};
 };
 
-// The lock is this queue's own: only a resize ever waits for it, and then no batch can reach beyond the new end.
+class RamMemory;
+
+// Only a resize ever takes another queue's lock, and only while it moves the memory; so no lock stands between rings.
 class RamQueue final : public ImmediateQueue {
  public:
-  explicit RamQueue(std::shared_ptr<RamMemory> memory) : memory_(std::move(memory)) { memory_->enter(*this); }
-  ~RamQueue() override { memory_->leave(*this); }
+  explicit RamQueue(std::shared_ptr<RamMemory> memory);
+  ~RamQueue() override;
 
   void submit(std::span<const Operation> batch) override {
-    const std::lock_guard guard(mutex_);
+    const std::lock_guard guard(mutex);
     for (const auto& operation : batch) {
-      const bool inside = within(operation, capacity_);
+      const bool inside = within(operation, extent.capacity);
       if (inside) apply(operation);
       finish(operation.cookie, inside ? 0 : EIO);
     }
   }
 
-  void set_capacity(Sectors capacity) {
-    const std::lock_guard guard(mutex_);
-    capacity_ = capacity;
-  }
+  std::mutex mutex;  // guards the extent, and the memory while a batch runs
+  Extent extent;
 
  private:
   void apply(const Operation& operation) {
-    std::byte* at = memory_->base() + to_bytes(operation.sector).value();
+    std::byte* at = extent.base + to_bytes(operation.sector).value();
     switch (operation.op) {
       case Op::read:
         for (const auto& piece : operation.pieces) {
@@ -126,36 +83,58 @@ class RamQueue final : public ImmediateQueue {
   }
 
   std::shared_ptr<RamMemory> memory_;
-  std::mutex mutex_;  // guards capacity_, and the memory below it while a batch runs
-  Sectors capacity_{};
 };
 
-void RamMemory::tell_queues(Sectors capacity) {
-  capacity_ = capacity;
-  for (RamQueue* queue : queues_) queue->set_capacity(capacity);
-}
+class RamMemory {
+ public:
+  explicit RamMemory(Extent extent) : extent_(extent) {}
+  RamMemory(const RamMemory&) = delete;
+  RamMemory& operator=(const RamMemory&) = delete;
+  ~RamMemory() { ::munmap(extent_.base, mapped(extent_.capacity)); }
 
-Status RamMemory::resize(Sectors capacity) {
-  const std::lock_guard guard(mutex_);
-  const std::size_t from = to_bytes(capacity_).value();
-  const std::size_t to = to_bytes(capacity).value();
-  if (to > from) {
-    if (auto grown = grow(from, to); !grown) return grown;
+  static std::size_t mapped(Sectors capacity) { return page_up(to_bytes(capacity).value()); }
+
+  [[nodiscard]] Sectors capacity() const {
+    const std::lock_guard guard(mutex_);
+    return extent_.capacity;
   }
-  tell_queues(capacity);
-  if (to < from) shrink(from, to);
-  return {};
-}
 
-void RamMemory::enter(RamQueue& queue) {
-  const std::lock_guard guard(mutex_);
-  queues_.insert(&queue);
-  queue.set_capacity(capacity_);
-}
+  // The memory may move, so every queue stands still meanwhile: for the page tables' sake, not for a copy.
+  Status resize(Sectors capacity) {
+    const std::lock_guard guard(mutex_);
+    std::vector<std::unique_lock<std::mutex>> stopped;
+    for (RamQueue* queue : queues_) stopped.emplace_back(queue->mutex);
+    void* moved = ::mremap(extent_.base, mapped(extent_.capacity), mapped(capacity), MREMAP_MAYMOVE);
+    if (moved == MAP_FAILED) return fail_errno(fmt::format("resize a ram store to {} sectors", capacity.value()));
+    extent_ = {static_cast<std::byte*>(moved), capacity};
+    // What is left of the last page would come back with the next growth.
+    const std::size_t end = to_bytes(capacity).value();
+    std::memset(extent_.base + end, 0, page_up(end) - end);
+    for (RamQueue* queue : queues_) queue->extent = extent_;
+    return {};
+  }
 
-void RamMemory::leave(RamQueue& queue) {
-  const std::lock_guard guard(mutex_);
-  queues_.erase(&queue);
+  void enter(RamQueue& queue) {
+    const std::lock_guard guard(mutex_);
+    queues_.insert(&queue);
+    queue.extent = extent_;
+  }
+  void leave(RamQueue& queue) {
+    const std::lock_guard guard(mutex_);
+    queues_.erase(&queue);
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards what follows
+  Extent extent_;
+  std::set<RamQueue*> queues_;
+};
+
+RamQueue::RamQueue(std::shared_ptr<RamMemory> memory) : memory_(std::move(memory)) {
+  memory_->enter(*this);
+}
+RamQueue::~RamQueue() {
+  memory_->leave(*this);
 }
 
 class RamStore final : public Store {
@@ -183,12 +162,10 @@ class RamStore final : public Store {
 }  // namespace
 
 Result<std::unique_ptr<Store>> make_ram_store(Sectors capacity) {
-  const std::size_t reserved = std::max<std::size_t>(page_up(to_bytes(capacity).value()), kReserved);
-  void* base = ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) return fail_errno(fmt::format("reserve {} bytes of address space for a ram store", reserved));
-  auto memory = std::make_shared<RamMemory>(static_cast<std::byte*>(base), reserved);
-  if (auto sized = memory->resize(capacity); !sized) return tl::unexpected(sized.error());
-  return std::make_unique<RamStore>(std::move(memory));
+  const std::size_t bytes = RamMemory::mapped(capacity);
+  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return fail_errno(fmt::format("reserve {} bytes for a ram store", bytes));
+  return std::make_unique<RamStore>(std::make_shared<RamMemory>(Extent{static_cast<std::byte*>(base), capacity}));
 }
 
 }  // namespace xblk::store
