@@ -33,8 +33,15 @@ inline void initialise_ring(std::byte* ring, std::size_t bytes) {
 class FrontView {
  public:
   FrontView() = default;
-  FrontView(std::byte* ring, blkif::Abi abi, std::uint32_t slots)
-      : ring_(ring), indexes_(reinterpret_cast<SharedIndexes*>(ring)), abi_(abi), slots_(slots) {}
+  // FRONT_RING_ATTACH: `index` is where both of the ring's producers stand; 0 on a fresh ring.
+  FrontView(std::byte* ring, blkif::Abi abi, std::uint32_t slots, std::uint32_t index = 0)
+      : ring_(ring),
+        indexes_(reinterpret_cast<SharedIndexes*>(ring)),
+        abi_(abi),
+        slots_(slots),
+        req_prod_pvt_(index),
+        req_prod_(index),
+        rsp_cons_(index) {}
 
   [[nodiscard]] std::uint32_t slots() const { return slots_; }
   [[nodiscard]] std::uint32_t free_slots() const { return slots_ - (req_prod_pvt_ - rsp_cons_); }
@@ -67,6 +74,7 @@ class FrontView {
 
   [[nodiscard]] const std::byte* next_response() { return ring_ + blkif::slot_offset(rsp_cons_++, slots_, abi_); }
   [[nodiscard]] std::uint32_t outstanding() const { return req_prod_pvt_ - rsp_cons_; }
+  [[nodiscard]] std::uint32_t owed() const { return req_prod_ - rsp_cons_; }  // of them: pushed
 
   // For a poller that does not hold the frontend's lock: where the backend publishes, and what has been taken so far.
   [[nodiscard]] const std::uint32_t* response_index() const { return &indexes_->rsp_prod; }
@@ -81,8 +89,7 @@ class FrontView {
   // index. What is still lost is time: the first responses of a batch whose last one is slow wait for it. So a caller
   // with a hold-off above 1 sleeps for a bounded time, and looks at the ring at its end.
   [[nodiscard]] bool final_check(std::uint32_t holdoff = 1) {
-    const std::uint32_t owed = req_prod_ - rsp_cons_;
-    const std::uint32_t event = rsp_cons_ + (holdoff < owed ? holdoff : owed > 0 ? owed : 1);
+    const std::uint32_t event = rsp_cons_ + (holdoff < owed() ? holdoff : owed() > 0 ? owed() : 1);
     return publish_and_load(indexes_->rsp_event, event, indexes_->rsp_prod) != rsp_cons_;
   }
   // While polling: put the wanted event out of reach, so that the backend sends none.
