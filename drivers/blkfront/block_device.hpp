@@ -13,16 +13,18 @@
 
 namespace xblk::blkfront {
 
-enum class IoOp : std::uint8_t { read, write, flush, discard };
+// flush: all that was written before is durable when it completes. barrier: a write, or nothing, that is executed after
+// everything before it and before everything after it, and is durable as a flush is.
+enum class IoOp : std::uint8_t { read, write, flush, discard, barrier };
 
 // One I/O of the caller. The device may split it over several ring requests.
 struct Io {
   IoOp op = IoOp::read;
-  Sectors sector{};  // first sector, in 512-byte units
-  Sectors count{};   // length; 0 for flush
-  std::byte* buffer =
-      nullptr;  // count * 512 bytes, 512-aligned, inside a block of allocate_buffers(); unused for flush, discard
-  void* cookie = nullptr;  // given back in the completion
+  Sectors sector{};             // first sector, in 512-byte units
+  Sectors count{};              // length; 0 for flush, and for a barrier without data
+  std::byte* buffer = nullptr;  // count * 512 bytes, 512-aligned, inside a block of allocate_buffers(); else unused
+  void* cookie = nullptr;       // given back in the completion
+  bool secure = false;          // discard: no copy of the data may be recoverable (BLKIF_DISCARD_SECURE)
 };
 
 struct Completion {
@@ -36,8 +38,16 @@ struct Negotiated {
   std::uint16_t queues = 0;
   std::uint32_t ring_page_order = 0;
   std::uint32_t indirect_segments_max = 0;  // 0: direct requests only
-  bool flush = false;
+  // Optional operations. One that the backend refuses after all is no longer offered (EOPNOTSUPP), until the next
+  // connect.
+  bool flush = false;  // else a flush is sent as an empty barrier, if there are barriers
+  bool barrier = false;
   bool discard = false;
+  bool discard_secure = false;
+  std::uint32_t discard_granularity = kSectorSize;  // bytes; a discard is a multiple of it,
+  std::uint32_t discard_alignment = 0;              // beginning at this offset, bytes
+
+  friend bool operator==(const Negotiated&, const Negotiated&) = default;
 };
 
 struct DeviceInfo {
@@ -58,7 +68,8 @@ class Channel {
   virtual Status submit(const Io& io) = 0;
   // Makes everything submitted visible: one push, at most one notification.
   virtual void commit() = 0;
-  // Completions of this channel: waits until `min` have arrived or `timeout` has passed, returns how many were stored.
+  // Completions of this channel: waits until `min` have arrived, `timeout` has passed or nothing is in flight any more;
+  // returns how many were stored.
   virtual unsigned reap(unsigned min, std::span<Completion> into, Nanos timeout) = 0;
 };
 

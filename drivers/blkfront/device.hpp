@@ -18,14 +18,15 @@
 
 #include "drivers/base/statistics_file.hpp"
 #include "drivers/blkfront/block_device.hpp"
-#include "drivers/blkfront/ring.hpp"
-#include "drivers/blkfront/ring_waiter.hpp"
+#include "drivers/blkfront/features.hpp"
+#include "drivers/blkfront/hold_marks.hpp"
+#include "drivers/blkfront/negotiated.hpp"
+#include "drivers/blkfront/queue.hpp"
 #include "drivers/blkif/keys.hpp"
 #include "drivers/blkif/negotiation.hpp"
 #include "drivers/blkif/policy.hpp"
 #include "drivers/blkif/xenbus_state.hpp"
 #include "drivers/platform/concepts.hpp"
-#include "drivers/platform/shared_ring.hpp"
 
 namespace xblk::blkfront {
 
@@ -83,10 +84,15 @@ class Device final : public BlockDevice {
   // Reads what has changed and acts on it. Never blocks.
   void turn() {
     if (abandon_wanted_) return backend_gone();
-    while (auto event = keys_.poll_watch()) {
-      if (event->token == "reconnect" && reconnect_counter() != reconnects_seen_) reconnect_wanted_ = true;
+    bool reconnect_written = false;
+    for (int n = 0; n < kEventsMax; ++n) {
+      const auto event = keys_.poll_watch();
+      if (!event) break;
+      reconnect_written |= event->token == "reconnect";
     }
+    if (reconnect_written && reconnect_counter() != reconnects_seen_) reconnect_wanted_ = true;
     if (!closing_ && any_ring_broken()) end_broken_device();
+    if (connected() && features_.left_of(info_.negotiated) != published_ && !checked(publish_negotiated())) return;
     for (int steps = 0; steps < kActionsMax && !dead_; ++steps) {
       if (!advance()) return;
     }
@@ -117,7 +123,9 @@ class Device final : public BlockDevice {
     const Locked queues(channels_mutex_);
     if (queues_.empty()) return {};
     const Held held(queues_[0]->ring);
-    return queues_[0]->ring.device();
+    DeviceInfo info = queues_[0]->ring.device();
+    info.negotiated = features_.left_of(info.negotiated);
+    return info;
   }
 
   Result<std::span<std::byte>> allocate_buffers(Bytes size) override {
@@ -159,19 +167,10 @@ class Device final : public BlockDevice {
 
  private:
   static constexpr int kActionsMax = 16;
-  static constexpr const char* kFlushUnsupported = "the backend offers no feature-flush-cache";
+  static constexpr int kEventsMax = 1024;  // a backend that writes keys in a loop gets a turn, not the whole thread
 
-  struct Queue {
-    Queue(Env& env, typename P::Front& hypervisor, QueueCounters& counters)
-        : ring(env, hypervisor, counters), waiter(env, hypervisor, ring) {}
-    Ring<P> ring;
-    RingWaiter<P> waiter;
-    // Of the current connection.
-    platform::PageBlock ring_pages{};
-    std::vector<GrantRef> ring_refs;
-    EventPort port{};
-    std::shared_ptr<GrantPool<P>> pool;
-  };
+  using Queue = blkfront::Queue<P>;
+  using Held = HeldRing<P>;
 
   class QueueChannel;
   friend class QueueChannel;
@@ -222,32 +221,14 @@ class Device final : public BlockDevice {
     }
     released_ = false;
     for (std::uint32_t q = 0; q < queues; ++q) {
-      if (auto built = build_queue(*queues_[q]); !built) {
+      if (auto built = queues_[q]->build(backend_, 1u << offer_.ring_page_order); !built) {
         tear_down_queues();
         return forward(built.error(), fmt::format("queue {}", q));
       }
-      offer_.queues.push_back({queues_[q]->ring_refs, queues_[q]->port});
+      offer_.queues.push_back(queues_[q]->offer());
     }
     if (auto written = write_offer(); !written) return written;
     return set_state(blkif::XenbusState::initialised);
-  }
-
-  Status build_queue(Queue& queue) {
-    const std::uint32_t pages = 1u << offer_.ring_page_order;
-    auto block = hypervisor_.allocate_pages(backend_, pages);
-    if (!block) return forward(block.error(), "ring pages");
-    queue.ring_pages = *block;
-    platform::initialise_ring(block->address, pages * kPageSize);
-    for (std::uint32_t i = 0; i < pages; ++i) {
-      auto gref =
-          hypervisor_.grant(backend_, FrameNumber(block->first_frame.value() + i), platform::Access::read_write);
-      if (!gref) return forward(gref.error(), "grant of a ring page");
-      queue.ring_refs.push_back(*gref);
-    }
-    auto port = hypervisor_.allocate_port(backend_);
-    if (!port) return forward(port.error(), "event channel");
-    queue.port = *port;
-    return {};
   }
 
   // Stale keys of an earlier connection go in the same transaction: Linux blkfront leaves them, and backends have
@@ -277,25 +258,11 @@ class Device final : public BlockDevice {
       const Locked readers(channels_mutex_);
       backend_statistics_ = path->second;
     }
-    agree(*backend);
+    info_ = agree(policy_, offer_, *backend);
+    features_.offer(info_.negotiated);
     attach_rings();
     if (auto published = publish_negotiated(); !published) return published;
     return set_state(blkif::XenbusState::connected);
-  }
-
-  void agree(const blkif::BackendOffer& backend) {
-    Negotiated& n = info_.negotiated;
-    info_.capacity = backend.sectors;
-    info_.sector_size = backend.sector_size;
-    info_.readonly = (backend.info & blkif::kVdiskReadonly) != 0;
-    n.persistent = offer_.persistent && backend.persistent;
-    n.queues = static_cast<std::uint16_t>(offer_.queues.size());
-    n.ring_page_order = offer_.ring_page_order;
-    const std::uint32_t indirect =
-        std::min<std::uint32_t>(policy_.indirect_segments, backend.limits.indirect_segments_max);
-    n.indirect_segments_max = indirect > blkif::kDirectSegmentsMax ? indirect : 0;  // up to 11 a direct request does
-    n.flush = backend.flush;
-    n.discard = backend.discard && !info_.readonly;
   }
 
   void attach_rings() {
@@ -303,63 +270,64 @@ class Device final : public BlockDevice {
     RingSetup setup;
     setup.backend = backend_;
     setup.slots = blkif::ring_slots(1u << n.ring_page_order, blkif::kNativeAbi);
-    setup.persistent = n.persistent;
-    setup.device = info_;
     setup.segments_max =
         n.indirect_segments_max == 0 ? static_cast<std::uint32_t>(blkif::kDirectSegmentsMax) : n.indirect_segments_max;
+    setup.copies = n.persistent || !policy_.trusted;
+    setup.device = info_;
+    setup.features = &features_;
+    setup.marks = &hold_marks_;
+    const WaitPolicy wait{policy_.polling == blkif::Polling::adaptive, policy_.event_holdoff,
+                          micros(policy_.event_holdoff_us)};
     const bool shared = policy_.pools == blkif::Pools::per_device;
-    std::shared_ptr<GrantPool<P>> pool;
+    Pools<P> pools;
     for (std::uint32_t q = 0; q < n.queues; ++q) {
-      Queue& queue = *queues_[q];
-      if (pool == nullptr || !shared) {
-        pool = std::make_shared<GrantPool<P>>(env_, hypervisor_, backend_, pool_pages(setup) * (shared ? n.queues : 1u),
-                                              shared);
-      }
-      queue.pool = pool;
-      setup.reports_pool = !shared || q == 0;
-      setup.shared = queue.ring_pages.address;
-      setup.port = queue.port;
-      queue.waiter.set_adaptive(policy_.polling == blkif::Polling::adaptive);
-      queue.waiter.watch(queue.port);
-      const Held held(queue.ring);
-      queue.ring.attach(setup, pool);
+      if (q == 0 || !shared) pools = make_pools(setup, shared ? n.queues : 1u);
+      setup.number = q;
+      setup.reports_pools = !shared || q == 0;
+      queues_[q]->attach(setup, pools, wait);
     }
     statistics_.header().generation.fetch_add(1);
     statistics_.header().queues = n.queues;
     move_channels(n.queues);
   }
 
-  // slots x (segments + indirect pages), the formula of blkfront; data pages only count in persistent mode.
-  static std::uint32_t pool_pages(const RingSetup& setup) {
-    const auto indirect = setup.segments_max > blkif::kDirectSegmentsMax
-                              ? static_cast<std::uint32_t>(blkif::indirect_pages(setup.segments_max))
-                              : 0u;
-    return setup.slots * (indirect + (setup.persistent ? setup.segments_max : 0u));
+  // Sized by the formula of blkfront: slots x pages of a request, for each queue.
+  Pools<P> make_pools(const RingSetup& setup, std::uint32_t queues) {
+    const std::uint32_t requests = setup.slots * queues;
+    const std::uint32_t indirect = setup.segments_max > blkif::kDirectSegmentsMax ? requests : 0;
+    const std::uint32_t data = setup.copies ? requests * setup.segments_max : 0;
+    const bool persistent = info_.negotiated.persistent;
+    PoolSetup kept{backend_, indirect + (persistent ? data : 0), queues > 1, Keep::granted, !policy_.trusted};
+    PoolSetup lent{backend_, data, queues > 1, Keep::pages, !policy_.trusted};
+    Pools<P> pools;
+    pools.indirect = std::make_shared<GrantPool<P>>(env_, hypervisor_, kept);
+    if (setup.copies)
+      pools.data = persistent ? pools.indirect : std::make_shared<GrantPool<P>>(env_, hypervisor_, lent);
+    return pools;
   }
 
+  // Written again when a feature turns out not to be there.
   Status publish_negotiated() {
-    const Negotiated& n = info_.negotiated;
-    const auto policy = blkif::to_keys(policy_);
-    const blkif::KeyList keys = {{"persistent", n.persistent ? "1" : "0"},
-                                 {"queues", std::to_string(n.queues)},
-                                 {"ring-page-order", std::to_string(n.ring_page_order)},
-                                 {"indirect-segments", std::to_string(n.indirect_segments_max)},
-                                 {"pools", policy.at("pools")},
-                                 {"polling", policy.at("polling")},
-                                 {"protocol", std::string(blkif::protocol_name(blkif::kNativeAbi))}};
-    for (const auto& [name, value] : keys) {
-      if (auto written = write(blkif::keys::negotiated_key(name), value); !written) return written;
-    }
-    return {};
+    published_ = features_.left_of(info_.negotiated);
+    const auto negotiated = negotiated_keys(policy_, published_);
+    return keys_.transaction([&](typename P::Keys& keys) -> Status {
+      for (const auto& [name, value] : negotiated) {
+        const std::string key = options_.path + "/" + blkif::keys::negotiated_key(name);
+        if (auto written = keys.write(key, value); !written) return written;
+      }
+      return {};
+    });
   }
 
   // ---- Connected: live resize ----
 
+  // A size that makes no sense changes nothing: the device still has the one that it had.
   bool update_capacity() {
-    auto text = keys_.read(backend_path_ + "/sectors");
-    auto sectors = text ? blkif::keys::parse_bounded("sectors", *text, 1, blkif::kCapacityMaxSectors)
-                        : tl::unexpected(text.error());
-    if (!sectors) return false;
+    const auto text = keys_.read(backend_path_ + "/sectors");
+    const auto sectors = text ? blkif::keys::parse_bounded("sectors", *text, 1, blkif::kCapacityMaxSectors)
+                              : tl::unexpected(text.error());
+    if (!sectors || to_bytes(Sectors(*sectors)).value() % info_.sector_size != 0) return false;
+    if (info_.capacity == Sectors(*sectors)) return false;
     info_.capacity = Sectors(*sectors);
     for (auto& queue : queues_) {
       const Held held(queue->ring);
@@ -424,35 +392,11 @@ class Device final : public BlockDevice {
   // What the backend still holds is never reused: it stays out of circulation until the domain ends, and is reported.
   void tear_down_queues() {
     std::uint32_t kept = end_abandoned();
-    for (auto& queue : queues_) {
-      wait_for_poller(*queue);
-      if (queue->port != EventPort()) {
-        queue->waiter.unwatch(queue->port);
-        hypervisor_.close_port(queue->port);
-      }
-      queue->port = EventPort();
-      if (queue->pool != nullptr) kept += queue->pool->release();
-      queue->pool.reset();
-      std::uint32_t held = 0;
-      for (const GrantRef gref : queue->ring_refs) held += hypervisor_.end_access(gref) ? 0 : 1;
-      if (held == 0 && queue->ring_pages.pages > 0) hypervisor_.free_pages(queue->ring_pages);
-      kept += held;
-      queue->ring_refs.clear();
-      queue->ring_pages = {};
-      queue->ring.publish_gauges();
-    }
+    for (auto& queue : queues_) kept += queue->tear_down();
     statistics_.header().queues = 0;
     static_cast<void>(keys_.remove(options_.path + "/" + std::string(blkif::keys::kNegotiatedDirectory)));
     if (kept > 0) static_cast<void>(write("xblk-error", fmt::format("the backend still holds {} of our pages", kept)));
     released_ = true;
-  }
-
-  // A leader may be reading the ring's index without the lock, for one poll window at most; the page goes after that.
-  void wait_for_poller(Queue& queue) {
-    for (bool polled = true; polled; env_.yield()) {
-      const Held held(queue.ring);
-      polled = queue.ring.polled;
-    }
   }
 
   // How many grants of requests that were given up the backend still holds.
@@ -475,20 +419,6 @@ class Device final : public BlockDevice {
   }
 
   // ---- helpers ----
-
-  class Held {
-   public:
-    explicit Held(Ring<P>& ring) : ring_(ring) {
-      platform::LockWait ignored;
-      ring_.mutex().lock(ignored);
-    }
-    ~Held() { ring_.mutex().unlock(); }
-    Held(const Held&) = delete;
-    Held& operator=(const Held&) = delete;
-
-   private:
-    Ring<P>& ring_;
-  };
 
   class Locked {
    public:
@@ -551,6 +481,9 @@ class Device final : public BlockDevice {
   blkif::FrontPolicy policy_;
   blkif::FrontendOffer offer_;
   DeviceInfo info_;
+  Features features_;
+  Negotiated published_;
+  HoldMarks hold_marks_;
   blkif::XenbusState state_ = blkif::XenbusState::initialising;
   std::string reconnects_seen_;
   std::string failure_;

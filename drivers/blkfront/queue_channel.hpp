@@ -3,6 +3,7 @@
 #pragma once
 
 #include "drivers/blkfront/device.hpp"
+#include "drivers/blkfront/io_check.hpp"
 
 namespace xblk::blkfront {
 
@@ -31,7 +32,7 @@ class Device<P>::QueueChannel final : public Channel {
 
   Status submit(const Io& io) override {
     Queue& queue = lock();
-    auto status = validate(io, queue.ring.device());
+    auto status = check(io, queue.ring);
     if (status) status = queue.ring.submit(io, mailbox_);
     queue.ring.mutex().unlock();
     return status;
@@ -44,19 +45,18 @@ class Device<P>::QueueChannel final : public Channel {
   }
 
   unsigned reap(unsigned min, std::span<Completion> into, Nanos timeout) override {
+    min = std::min(min, static_cast<unsigned>(into.size()));
     Queue* queue = &lock();
     unsigned n = take(*queue, into);
-    if (n < min) {
-      const Instant deadline = device_.env_.now() + timeout;
-      while (n < min && device_.env_.now() < deadline) {
-        queue->waiter.wait(mailbox_, deadline);
-        // A reconnect may have moved this channel to another queue while it slept.
-        if (queue != queue_.load(std::memory_order_relaxed)) {
-          queue->ring.mutex().unlock();
-          queue = &lock();
-        }
+    if (n < min && mailbox_.in_flight > 0) {
+      Instant now = device_.env_.now();
+      const Instant deadline = now + timeout;
+      for (; n < min && mailbox_.in_flight > 0 && now < deadline; now = device_.env_.now()) {
+        queue->waiter.wait(mailbox_, now, deadline);
+        queue = &same_or_moved(*queue);
         n += take(*queue, into.subspan(n));
       }
+      queue->waiter.pass_on();
     }
     queue->ring.mutex().unlock();
     return n;
@@ -91,47 +91,42 @@ class Device<P>::QueueChannel final : public Channel {
       platform::LockWait wait;
       queue->ring.mutex().lock(wait);
       if (queue == queue_.load(std::memory_order_relaxed)) {
-        queue->ring.count_ring_lock(wait);
+        count_ring_lock(queue->ring.counters(), wait);
         return *queue;
       }
       queue->ring.mutex().unlock();
     }
   }
 
+  // A reconnect may have moved this channel to another queue while it slept.
+  Queue& same_or_moved(Queue& queue) {
+    if (&queue == queue_.load(std::memory_order_relaxed)) return queue;
+    queue.ring.mutex().unlock();
+    return lock();
+  }
+
+  // What has arrived already is enough: the ring, whose lines the backend writes, is looked at when nothing has.
   unsigned take(Queue& queue, std::span<Completion> into) {
-    queue.ring.process_responses();
-    const std::size_t n = std::min(into.size(), mailbox_.ready.size());
-    std::copy_n(mailbox_.ready.begin(), n, into.begin());
-    mailbox_.ready.erase(mailbox_.ready.begin(), mailbox_.ready.begin() + static_cast<std::ptrdiff_t>(n));
-    return static_cast<unsigned>(n);
+    if (mailbox_.ready.empty()) queue.ring.process_responses();
+    return static_cast<unsigned>(mailbox_.ready.take(into));
   }
 
-  [[nodiscard]] Status validate(const Io& io, const DeviceInfo& info) const {
-    if (io.op == IoOp::flush) return info.negotiated.flush ? Status{} : fail(EOPNOTSUPP, kFlushUnsupported);
-    const std::uint64_t unit = info.sector_size / kSectorSize;
-    if (io.count.value() == 0 || io.sector.value() % unit != 0 || io.count.value() % unit != 0) {
-      return fail(EINVAL, fmt::format("sector {} + {}: not a multiple of the sector size {}", io.sector.value(),
-                                      io.count.value(), info.sector_size));
-    }
-    if (io.sector.value() > info.capacity.value() || io.count.value() > info.capacity.value() - io.sector.value()) {
-      return fail(EINVAL, fmt::format("sector {} + {}: beyond the device's {} sectors", io.sector.value(),
-                                      io.count.value(), info.capacity.value()));
-    }
-    if (io.op != IoOp::read && info.readonly) return fail(EROFS, "the device is read-only");
-    if (io.op == IoOp::discard)
-      return info.negotiated.discard ? Status{} : fail(EOPNOTSUPP, "the backend offers no feature-discard");
-    return validate_buffer(io, info);
+  [[nodiscard]] Status check(const Io& io, const Ring<P>& ring) const {
+    const DeviceInfo& info = ring.device();
+    if (auto status = check_io(io, info, device_.features_); !status) return status;
+    if (ring.copies() || io.count == Sectors(0) || io.op == IoOp::discard) return {};
+    return check_grantable(io, info);
   }
 
-  [[nodiscard]] Status validate_buffer(const Io& io, const DeviceInfo& info) const {
-    const auto address = reinterpret_cast<std::uintptr_t>(io.buffer);
-    if (address % kSectorSize != 0) return fail(EINVAL, "the buffer is not aligned to 512 bytes");
-    if (info.negotiated.persistent) return {};  // copied through granted pages: any memory does
-    const std::byte* const first = io.buffer - address % kPageSize;
+  // The caller's own pages are granted: they must be ours to grant, and hold whole blocks.
+  [[nodiscard]] Status check_grantable(const Io& io, const DeviceInfo& info) const {
     const std::byte* const last = io.buffer + to_bytes(io.count).value() - 1;
-    const auto first_frame = device_.hypervisor_.frame_of(first);
-    const auto last_frame = device_.hypervisor_.frame_of(last - reinterpret_cast<std::uintptr_t>(last) % kPageSize);
-    if (!first_frame || !last_frame) return fail(EINVAL, "the buffer is not grantable memory (use allocate_buffers)");
+    if (reinterpret_cast<std::uintptr_t>(io.buffer) % info.sector_size != 0) {
+      return fail(EINVAL, fmt::format("the buffer is not aligned to the sector size {}", info.sector_size));
+    }
+    if (!device_.hypervisor_.frame_of(io.buffer) || !device_.hypervisor_.frame_of(last)) {
+      return fail(EINVAL, "the buffer is not grantable memory (use allocate_buffers)");
+    }
     return {};
   }
 

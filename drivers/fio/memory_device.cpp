@@ -1,5 +1,6 @@
 #include "drivers/fio/memory_device.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -165,7 +166,8 @@ int MemoryDevice::execute(const blkfront::Io& io) {
       std::memcpy(io.buffer, at, size);
       break;
     case blkfront::IoOp::write:
-      std::memcpy(at, io.buffer, size);
+    case blkfront::IoOp::barrier:  // everything before it has been executed
+      std::copy_n(io.buffer, size, at);
       break;
     case blkfront::IoOp::discard:
       std::memset(at, 0, size);
