@@ -51,20 +51,14 @@ class ScriptedBack {
   }
   // Maps what a frontend at Initialised has published (one queue), then Connected.
   void connect() {
-    const auto tree = keys_.read_tree(frontend_path_);
-    XBLK_CHECK(tree.has_value(), "the frontend is at Initialised");
-    const auto keys = blkif::parse_frontend_keys(*tree, offer_.limits);
-    XBLK_CHECK(keys.has_value() && keys->queues.size() == 1, "the frontend asks for the one queue that was offered");
-    const auto& queue = keys->queues[0];
-    auto ring = hypervisor_.map_contiguous(frontend_, queue.ring_refs);
-    auto port = hypervisor_.bind_interdomain(frontend_, queue.event_channel);
-    XBLK_CHECK(ring.has_value() && port.has_value(), "the frontend's ring and port are good");
-    ring_ = *ring;
-    pages_ = static_cast<std::uint32_t>(queue.ring_refs.size());
-    port_ = *port;
-    slots_ = blkif::ring_slots(pages_, keys->abi);
+    attach();
     for (const auto& [key, value] : blkif::backend_property_keys(offer_)) write(key, value);
     set_state("4");
+  }
+  // A successor of a backend that ended without a word (both ends stay Connected): it goes on where the responses end.
+  void take_over() {
+    attach();
+    req_cons_ = rsp_prod_ = platform::load_acquire(indexes().rsp_prod);
   }
   // As at a disconnect: ring and port go back. Whatever the test mapped is its own affair.
   void release() {
@@ -79,7 +73,8 @@ class ScriptedBack {
                 blkif::request_slot_size(blkif::kNativeAbi));
     blkif::DeviceLimits limits;
     limits.capacity = offer_.sectors;
-    limits.flush = limits.discard = true;
+    limits.flush = limits.barrier = limits.discard = limits.discard_secure = true;
+    limits.indirect_segments_max = blkif::kIndirectSegmentsMax;
     const auto request = blkif::parse_request(blkif::kNativeAbi, raw, limits);
     XBLK_CHECK(request.has_value(), "the reference frontend sends good requests");
     return *request;
@@ -90,6 +85,17 @@ class ScriptedBack {
     std::memcpy(ring_ + blkif::slot_offset(rsp_prod_++, slots_, blkif::kNativeAbi), raw.bytes.data(),
                 blkif::response_size(blkif::kNativeAbi));
     set_rsp_prod(rsp_prod_);
+  }
+  // As a good backend does: an event only where the frontend asked for one. True: it was sent.
+  bool answer(const blkif::Response& response) {
+    const auto raw = blkif::encode_response(response);
+    std::memcpy(ring_ + blkif::slot_offset(rsp_prod_, slots_, blkif::kNativeAbi), raw.bytes.data(),
+                blkif::response_size(blkif::kNativeAbi));
+    const std::uint32_t old = rsp_prod_++;
+    const auto event = platform::publish_and_load(indexes().rsp_prod, rsp_prod_, indexes().rsp_event);
+    const bool wanted = blkif::should_notify(old, rsp_prod_, event);
+    if (wanted) notify();
+    return wanted;
   }
   void set_rsp_prod(std::uint32_t value) {
     platform::store_release(indexes().rsp_prod, value);
@@ -111,6 +117,20 @@ class ScriptedBack {
   }
 
  private:
+  void attach() {
+    const auto tree = keys_.read_tree(frontend_path_);
+    XBLK_CHECK(tree.has_value(), "the frontend is at Initialised");
+    const auto keys = blkif::parse_frontend_keys(*tree, offer_.limits);
+    XBLK_CHECK(keys.has_value() && keys->queues.size() == 1, "the frontend asks for the one queue that was offered");
+    const auto& queue = keys->queues[0];
+    auto ring = hypervisor_.map_contiguous(frontend_, queue.ring_refs);
+    auto port = hypervisor_.bind_interdomain(frontend_, queue.event_channel);
+    XBLK_CHECK(ring.has_value() && port.has_value(), "the frontend's ring and port are good");
+    ring_ = *ring;
+    pages_ = static_cast<std::uint32_t>(queue.ring_refs.size());
+    port_ = *port;
+    slots_ = blkif::ring_slots(pages_, keys->abi);
+  }
   platform::SharedIndexes& indexes() { return *reinterpret_cast<platform::SharedIndexes*>(ring_); }
 
   typename P::Back& hypervisor_;
