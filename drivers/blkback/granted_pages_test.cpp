@@ -302,6 +302,7 @@ TEST_F(GrantedPagesTest, PersistentMapsOnceForBothDirections) {
   EXPECT_EQ(count(Counter::persistent_misses), 11u);
   EXPECT_EQ(count(Counter::persistent_hits), 11u);
   EXPECT_EQ(count(Counter::unmap_calls), 0u);
+  EXPECT_EQ(count(Counter::persistent_lookup_steps), 11u + 11u + 11u) << "not found; not cached meanwhile; found";
 }
 
 TEST_F(GrantedPagesTest, MapAsksForNoMoreAccessThanTheRequestNeeds) {

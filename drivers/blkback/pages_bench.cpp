@@ -106,8 +106,8 @@ BENCHMARK(lookup_miss)->ArgNames({"lookup", "grants"})->ArgsProduct({{kList, kTr
 struct PathRig {
   static constexpr std::uint32_t kPages = 1024;
 
-  explicit PathRig(const PageOptions& options)
-      : pools(env, options, false), pages(dom0, {kGuest, options}, pools, counters) {
+  PathRig(const PageOptions& options, bool shared)
+      : pools(env, options, shared), pages(dom0, {kGuest, options}, pools, counters) {
     guest = hypervisor::InProcessGuest<RealEnv>::create(hypervisor, kGuest, kPages).value();
     block = guest->allocate_pages(kDom0, kPages).value();
     // In no order, as a guest's page cache has them.
@@ -134,9 +134,8 @@ struct PathRig {
 };
 
 // A ring at depth 64: the oldest of 64 requests is released, a new one acquired; a round ends every 32 requests.
-void acquire_release(benchmark::State& state, PageOptions options, bool to_frontend) {
-  options.max_free_pages = 1024;
-  const auto rig = std::make_unique<PathRig>(options);
+void acquire_release(benchmark::State& state, const PageOptions& options, bool to_frontend, bool shared = false) {
+  const auto rig = std::make_unique<PathRig>(options, shared);
   const auto per_request = static_cast<std::size_t>(state.range(0));
   constexpr std::size_t kDepth = 64;
   constexpr std::size_t kRound = 32;
@@ -163,20 +162,38 @@ void acquire_release(benchmark::State& state, PageOptions options, bool to_front
 PageOptions path(DataPath p) {
   PageOptions options = persistent_options(blkif::Lookup::array);
   options.path = p;
+  options.hybrid_threshold = Bytes(16384);
   options.unmap_batch = 32;
+  options.max_free_pages = 1024;
   return options;
 }
-PageOptions map_one_by_one() {
+PageOptions unmapping_per_request() {
   PageOptions options = path(DataPath::map);
   options.unmap_batch = 1;
   return options;
 }
+PageOptions copying_without_pool() {
+  PageOptions options = path(DataPath::copy);
+  options.max_free_pages = 0;
+  return options;
+}
 
-BENCHMARK_CAPTURE(acquire_release, persistent, path(DataPath::persistent), true)->ArgName("pages")->Arg(1)->Arg(11);
-BENCHMARK_CAPTURE(acquire_release, copy_read, path(DataPath::copy), true)->ArgName("pages")->Arg(1)->Arg(11);
-BENCHMARK_CAPTURE(acquire_release, copy_write, path(DataPath::copy), false)->ArgName("pages")->Arg(1)->Arg(11);
-BENCHMARK_CAPTURE(acquire_release, map, path(DataPath::map), true)->ArgName("pages")->Arg(1)->Arg(11);
-BENCHMARK_CAPTURE(acquire_release, map_unmap_batch_1, map_one_by_one(), true)->ArgName("pages")->Arg(1)->Arg(11);
+constexpr bool kRead = true;  // the store writes, the frontend reads
+constexpr bool kWrite = false;
+
+void pages_of_a_request(benchmark::internal::Benchmark* bench) {
+  bench->ArgName("pages")->Arg(1)->Arg(11);
+}
+BENCHMARK_CAPTURE(acquire_release, persistent, path(DataPath::persistent), kRead)->Apply(pages_of_a_request);
+BENCHMARK_CAPTURE(acquire_release, persistent_shared_pool, path(DataPath::persistent), kRead, true)
+    ->Apply(pages_of_a_request);
+BENCHMARK_CAPTURE(acquire_release, copy_read, path(DataPath::copy), kRead)->Apply(pages_of_a_request);
+BENCHMARK_CAPTURE(acquire_release, copy_write, path(DataPath::copy), kWrite)->Apply(pages_of_a_request);
+BENCHMARK_CAPTURE(acquire_release, copy_read_no_pool, copying_without_pool(), kRead)->Apply(pages_of_a_request);
+BENCHMARK_CAPTURE(acquire_release, hybrid_read, path(DataPath::hybrid), kRead)->Apply(pages_of_a_request);
+BENCHMARK_CAPTURE(acquire_release, map_read, path(DataPath::map), kRead)->Apply(pages_of_a_request);
+BENCHMARK_CAPTURE(acquire_release, map_write, path(DataPath::map), kWrite)->Apply(pages_of_a_request);
+BENCHMARK_CAPTURE(acquire_release, map_read_unmap_batch_1, unmapping_per_request(), kRead)->Apply(pages_of_a_request);
 
 }  // namespace
 }  // namespace xblk::blkback
