@@ -181,7 +181,7 @@ void add_plan(CLI::App& app, Action& action) {
       "It starts nothing and writes nothing.");
   auto options = std::make_shared<ProfileOptions>();
   auto json = std::make_shared<bool>(false);
-  options->add_to(*command);
+  options->add_to(*command)->required();
   command->add_flag("--json", *json, "The plan as JSON");
   command->callback([=, &action] { action = [=] { return plan_profile(*options, *json); }; });
 }

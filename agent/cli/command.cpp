@@ -3,7 +3,22 @@
 #include <cerrno>
 #include <filesystem>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/host/files.hpp"
+
 namespace xblk::cli {
+
+namespace {
+
+// The terminal is gone (SIGHUP): nobody is left to read.
+bool hung_up() {
+  struct stat facts {};
+  return errno == EIO && ::fstat(STDOUT_FILENO, &facts) == 0 && S_ISCHR(facts.st_mode);
+}
+
+}  // namespace
 
 int complain(ExitCode code, const std::string& message) {
   fmt::print(stderr, "xblk: {}\n", message);
@@ -18,12 +33,12 @@ Result<report::Results> load_results_of(const std::string& path) {
 
 int print(const std::string& text, int code) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (written || errno == EPIPE) return code;
+  if (written || errno == EPIPE || hung_up()) return code;
   return complain(kEnvironment, std::string("cannot write to standard output: ") + std::strerror(errno));
 }
 
 int write_or_complain(const std::string& path, const std::string& text) {
-  if (auto status = report::write_file_atomically(path, text); !status) {
+  if (auto status = host::write_file_atomically(path, text); !status) {
     return complain(kEnvironment, status.error().message);
   }
   return kOk;

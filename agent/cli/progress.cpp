@@ -21,27 +21,36 @@ std::string bar_text(double share) {
 
 }  // namespace
 
-TimeLeft::TimeLeft(const run::Schedule& schedule) : load_after_(schedule.visits.size() + 1) {
+TimeLeft::TimeLeft(const run::Schedule& schedule, const std::vector<bool>& measured)
+    : load_after_(schedule.visits.size() + 1), visits_after_(schedule.visits.size() + 1) {
   for (std::size_t i = schedule.visits.size(); i > 0; --i) {
-    load_after_[i - 1] = load_after_[i] + plan::load_time(schedule.points[schedule.visits[i - 1].point_index]);
+    load_after_[i - 1] = load_after_[i];
+    visits_after_[i - 1] = visits_after_[i];
+    if (measured.at(i - 1)) continue;
+    load_after_[i - 1] += plan::load_time(schedule.points[schedule.visits[i - 1].point_index]);
+    ++visits_after_[i - 1];
   }
 }
 
 void TimeLeft::visit_begins(std::size_t position, Instant now) {
-  if (position == 0) first_begin_ = now;
+  if (!first_position_) {
+    first_position_ = position;
+    first_begin_ = now;
+  }
   position_ = position;
   begin_ = now;
 }
 
 Nanos TimeLeft::overhead() const {
-  if (position_ == 0) return run::kVisitOverhead;
-  const Nanos spent = (begin_ - first_begin_) - (load_after_[0] - load_after_[position_]);
-  return Nanos(std::max<std::int64_t>(spent.value(), 0) / static_cast<std::int64_t>(position_));
+  const std::size_t first = first_position_.value_or(position_);
+  const std::int64_t done = visits_after_[first] - visits_after_[position_];
+  if (done == 0) return run::kVisitOverhead;
+  const Nanos spent = (begin_ - first_begin_) - (load_after_[first] - load_after_[position_]);
+  return Nanos(std::max<std::int64_t>(spent.value(), 0) / done);
 }
 
 Nanos TimeLeft::at(Instant now) const {
-  const auto visits = static_cast<std::int64_t>(load_after_.size() - 1 - position_);
-  const Nanos left = load_after_[position_] + overhead() * visits - (now - begin_);
+  const Nanos left = load_after_[position_] + overhead() * visits_after_[position_] - (now - begin_);
   return std::max(left, Nanos(0));
 }
 
@@ -57,13 +66,13 @@ std::string clock_text(Nanos time) {
   return fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
-Progress::Progress(host::Host& host, const run::Schedule& schedule, bool quiet)
+Progress::Progress(host::Host& host, const run::Schedule& schedule, const std::vector<bool>& measured, bool quiet)
     : host_(host),
       terminal_(host::terminal_of(STDERR_FILENO)),
       bar_(terminal_.interactive && !quiet),
       quiet_(quiet),
       visits_(schedule.visits.size()),
-      time_left_(schedule) {}
+      time_left_(schedule, measured) {}
 
 Progress::~Progress() {
   clear();

@@ -10,7 +10,8 @@ namespace xblk::cli {
 // Time left: load still to come, and for what surrounds it the mean of the visits so far.
 class TimeLeft {
  public:
-  explicit TimeLeft(const run::Schedule& schedule);
+  // `measured`, by position: visits of sittings before, which are passed over.
+  TimeLeft(const run::Schedule& schedule, const std::vector<bool>& measured);
   void visit_begins(std::size_t position, Instant now);
   [[nodiscard]] Nanos at(Instant now) const;
   // 0 to 1, of the load.
@@ -19,8 +20,11 @@ class TimeLeft {
  private:
   [[nodiscard]] Nanos overhead() const;
 
-  std::vector<Nanos> load_after_;  // of the visits from this position on
+  // Of the visits from this position on that are still to be made.
+  std::vector<Nanos> load_after_;
+  std::vector<std::int64_t> visits_after_;
   std::size_t position_ = 0;
+  std::optional<std::size_t> first_position_;
   Instant first_begin_;
   Instant begin_;
 };
@@ -30,7 +34,7 @@ std::string clock_text(Nanos time);
 
 class Progress final : public run::Observer {
  public:
-  Progress(host::Host& host, const run::Schedule& schedule, bool quiet);
+  Progress(host::Host& host, const run::Schedule& schedule, const std::vector<bool>& measured, bool quiet);
   ~Progress() override;
 
   void note(const std::string& line) override;

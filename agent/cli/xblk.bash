@@ -6,7 +6,7 @@ _xblk() {
   else
     case $command in
       plan) words="--json --repeats --seed --platform --help" ;;
-      run) words="--out --json --repeats --seed --platform --fio --no-progress --help" ;;
+      run) words="--resume --out --json --repeats --seed --platform --fio --no-progress --help" ;;
       report) words="--csv --json --markdown --html --junit --help" ;;
       compare) words="--by --threshold --gate-latency --json --junit --html --help" ;;
       restore) words="--list --help" ;;

@@ -4,11 +4,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-
-#include "drivers/base/unique_fd.hpp"
 
 namespace xblk::host {
 namespace {
@@ -39,6 +38,8 @@ Status write_all(int fd, std::string_view content, const fs::path& path) {
   }
   return {};
 }
+
+constexpr std::string_view kTemporarySuffix = ".tmp";
 
 fs::path nearest_existing(fs::path path) {
   std::error_code ignored;
@@ -80,7 +81,7 @@ Status sync_directory(const fs::path& directory) {
 }
 
 Status write_file_atomically(const fs::path& path, std::string_view content) {
-  const fs::path temporary = fs::path(path).concat(fmt::format(".{}.tmp", ::getpid()));
+  const fs::path temporary = fs::path(path).concat(fmt::format(".{}{}", ::getpid(), kTemporarySuffix));
   const auto written = [&]() -> Status {
     const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (!fd) return tl::unexpected(storage_error(errno, "create", temporary));
@@ -96,20 +97,40 @@ Status write_file_atomically(const fs::path& path, std::string_view content) {
   return sync_directory(path.parent_path());
 }
 
+void remove_unfinished_writes(const fs::path& path) {
+  const std::string stem = path.filename().string() + ".";
+  std::error_code error;
+  for (fs::directory_iterator it(path.parent_path(), error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with(stem) && name.ends_with(kTemporarySuffix)) ::unlink(it->path().c_str());
+  }
+}
+
+Result<UniqueFd> lock_directory(const fs::path& directory) {
+  UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return fail_errno("cannot open " + directory.string());
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
+  if (errno == EWOULDBLOCK) return fail(EBUSY, directory.string() + " is in use by another process");
+  return fail_errno("cannot lock " + directory.string());
+}
+
+Status check_space(const fs::path& path, Bytes needed) {
+  struct statvfs space {};
+  const fs::path root = nearest_existing(path);
+  if (::statvfs(root.c_str(), &space) != 0) return tl::unexpected(storage_error(errno, "use", root));
+  const Bytes available(static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize);
+  if (available >= needed) return {};
+  return fail(ENOSPC, fmt::format("{} has {} MiB free, the run needs {} MiB; {}", root.string(),
+                                  available.value() >> 20, needed.value() >> 20, advice(ENOSPC)));
+}
+
 Status create_run_directory(const fs::path& path, Bytes needed) {
   std::error_code error;
   if (fs::exists(path, error)) {
     return fail(EEXIST, fmt::format("{} exists already; results are never overwritten: choose another directory",
                                     path.string()));
   }
-  struct statvfs space {};
-  const fs::path root = nearest_existing(path);
-  if (::statvfs(root.c_str(), &space) != 0) return tl::unexpected(storage_error(errno, "use", root));
-  const Bytes available(static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize);
-  if (available < needed) {
-    return fail(ENOSPC, fmt::format("{} has {} MiB free, the run needs {} MiB; {}", root.string(),
-                                    available.value() >> 20, needed.value() >> 20, advice(ENOSPC)));
-  }
+  if (auto space = check_space(path, needed); !space) return space;
   if (!path.parent_path().empty() && !fs::create_directories(path.parent_path(), error) && error) {
     return tl::unexpected(storage_error(error.value(), "create", path.parent_path()));
   }

@@ -48,6 +48,38 @@ TEST_F(FilesTest, FailedWriteKeepsTheOldContentAndSaysWhatToDo) {
   EXPECT_EQ(read_file(target / "kept", 10).value(), "old");
 }
 
+TEST_F(FilesTest, FullDiskKeepsTheOldContent) {
+  // /dev/full cannot be renamed over, so the full disk is met by writing through a link to it.
+  const auto file = directory_ / "results.json";
+  ASSERT_TRUE(write_file_atomically(file, "old"));
+  fs::create_symlink("/dev/full", fs::path(file).concat("." + std::to_string(::getpid()) + ".tmp"));
+  const auto status = write_file_atomically(file, "new");
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ENOSPC);
+  EXPECT_EQ(read_file(file, 10).value(), "old");
+}
+
+TEST_F(FilesTest, UnfinishedWritesOfTheFileAndNoOthersAreRemoved) {
+  for (const char* name : {"results.json", "results.json.17.tmp", "results.json.18.tmp", "other.17.tmp"}) {
+    std::ofstream(directory_ / name) << "x";
+  }
+  remove_unfinished_writes(directory_ / "results.json");
+  EXPECT_EQ(entries(directory_), 2U);
+  EXPECT_TRUE(fs::exists(directory_ / "results.json"));
+  EXPECT_TRUE(fs::exists(directory_ / "other.17.tmp"));
+}
+
+TEST_F(FilesTest, ADirectoryIsLockedByOneAtATime) {
+  auto first = lock_directory(directory_);
+  ASSERT_TRUE(first) << first.error().message;
+  const auto second = lock_directory(directory_);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, EBUSY);
+  first->reset();
+  EXPECT_TRUE(lock_directory(directory_));
+  EXPECT_EQ(lock_directory(directory_ / "absent").error().code, ENOENT);
+}
+
 TEST_F(FilesTest, FullDiskIsNamed) {
   const auto error = storage_error(ENOSPC, "write", "/x/results.json");
   EXPECT_EQ(error.message,

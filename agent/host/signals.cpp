@@ -15,6 +15,10 @@ sigset_t watched() {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  // A signal that is blocked reaches the signalfd even if it is ignored.
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
   return set;
 }
 
@@ -23,7 +27,7 @@ sigset_t watched() {
 Result<SignalWatch> SignalWatch::create() {
   const sigset_t set = watched();
   if (const int error = pthread_sigmask(SIG_BLOCK, &set, nullptr); error != 0) {
-    return fail(error, "cannot block SIGINT and SIGTERM");
+    return fail(error, "cannot block SIGINT, SIGTERM and SIGHUP");
   }
   const int fd = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   if (fd < 0) return fail_errno("signalfd");

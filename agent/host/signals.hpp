@@ -1,5 +1,5 @@
-// Two-stage interruption: the first SIGINT or SIGTERM asks to finish the point, restore and write; the second to stop
-// now.
+// Two-stage interruption: the first SIGINT, SIGTERM or SIGHUP asks to finish the point, restore and write; the second
+// to stop now.
 #pragma once
 
 #include "drivers/base/result.hpp"
@@ -13,8 +13,9 @@ struct SignalState {
   friend bool operator==(const SignalState&, const SignalState&) = default;
 };
 
-// Blocks SIGINT and SIGTERM and reads them from a signalfd: no handler, so no code runs at an arbitrary point.
-// Create it before any thread, which then inherits the mask. Children get the original mask back (linux/process.cpp).
+// Blocks the signals and reads them from a signalfd: no handler, so no code runs at an arbitrary point. A SIGHUP that
+// is ignored when it is created stays so: that is how nohup(1) says that the run is to outlive its terminal. Create it
+// before any thread, which then inherits the mask. Children get the original mask back (linux/process.cpp).
 class SignalWatch {
  public:
   static Result<SignalWatch> create();

@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "agent/report/fingerprint.hpp"
 #include "agent/report/format.hpp"
+#include "agent/report/sittings.hpp"
 
 namespace xblk::report {
 namespace {
@@ -192,27 +194,6 @@ std::optional<std::string> incomparable(const RunInfo& base, const RunInfo& cand
   return std::nullopt;
 }
 
-// Values that change from minute to minute say nothing about the host.
-bool is_volatile(const std::string& name) {
-  return name.find("load") != std::string::npos || name == "uptime_s";
-}
-
-std::vector<std::string> fingerprint_differences(const Json& base, const Json& candidate) {
-  std::set<std::string> names;
-  for (const Json* side : {&base, &candidate}) {
-    for (const auto& [name, unused] : side->items()) names.insert(name);
-  }
-  std::vector<std::string> out;
-  for (const std::string& name : names) {
-    const Json a = base.value(name, Json());
-    const Json b = candidate.value(name, Json());
-    if (a != b && !is_volatile(name)) {
-      out.push_back(fmt::format("hosts differ in {}: {} and {}", name, json_text(a), json_text(b)));
-    }
-  }
-  return out;
-}
-
 // Many points are many tests; the adjusted p says how surprising each is among all of them.
 void adjust_p_values(std::vector<PointComparison>& points) {
   std::map<std::string, std::vector<MetricComparison*>> by_metric;
@@ -315,7 +296,14 @@ Result<Comparison> compare(const Results& base, const Results& candidate, const 
   out.base_name = options.by ? base.run.id + " " + options.by->name + "=" + options.by->base : base.run.id;
   out.candidate_name =
       options.by ? candidate.run.id + " " + options.by->name + "=" + options.by->candidate : candidate.run.id;
-  out.notes = fingerprint_differences(base.run.fingerprint, candidate.run.fingerprint);
+  for (const std::string& difference : fingerprint_differences(base.run.fingerprint, candidate.run.fingerprint)) {
+    out.notes.push_back("hosts differ in " + difference);
+  }
+  const auto note_run = [&](const char* side, const Results& results) {
+    for (const std::string& note : run_notes(results)) out.notes.push_back(std::string(side) + ": " + note);
+  };
+  note_run("base", base);
+  if (!options.by) note_run("new", candidate);  // otherwise the same run
   if (auto reason = incomparable(base.run, candidate.run)) {
     out.reason = std::move(*reason);
     return out;
@@ -326,17 +314,24 @@ Result<Comparison> compare(const Results& base, const Results& candidate, const 
   if (!new_index) return tl::unexpected(new_index.error());
 
   // In the order of the files, not of the index, so that tables look like the matrix.
+  std::size_t apart = 0;
   for (const PointResult& point : base.points) {
     const auto own = base_index->find(identity(point.params, options));
     if (own == base_index->end() || own->second != &point) continue;
     const auto other = new_index->find(own->first);
     out.points.push_back(other == new_index->end() ? only_in("base", point, options)
                                                    : compare_points(point, *other->second, options));
+    if (options.by && other != new_index->end() && in_different_sittings(point, *other->second)) ++apart;
   }
   for (const PointResult& point : candidate.points) {
     const auto own = new_index->find(identity(point.params, options));
     if (own == new_index->end() || own->second != &point || base_index->contains(own->first)) continue;
     out.points.push_back(only_in("new", point, options));
+  }
+  if (apart > 0) {
+    out.notes.push_back(fmt::format(
+        "{} pairs were measured in different sittings: a change of the machine between them would look like an effect",
+        apart));
   }
   adjust_p_values(out.points);
   conclude(out);

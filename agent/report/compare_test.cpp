@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/report/figures.hpp"
 #include "agent/report/test_results.hpp"
 
 namespace xblk::report {
@@ -157,6 +158,49 @@ TEST(Compare, HostsThatDifferAreNoted) {
   candidate.run.fingerprint["load_average_1m"] = 0.7;
   const auto comparison = compare(base, candidate, {});
   EXPECT_THAT(comparison->notes, ElementsAre("hosts differ in cpus: 2 and 4"));
+}
+
+Results resumed(double second_sitting) {
+  Results results = example_results();
+  results.run.repeats = 3;
+  results.run.sittings = {{"2026-11-30T12:00:00Z", "", "", ""},
+                          {"2026-11-30T13:00:00Z", "2026-11-30T13:01:00Z", "", ""}};
+  for (PointResult& point : results.points) {
+    Repeat& last = point.repeats.back();
+    last.sitting = 1;
+    last.iops = *point.repeats[0].iops * second_sitting;
+    summarise(point);
+  }
+  return results;
+}
+
+TEST(Compare, SittingsOfARunAreNoted) {
+  const auto comparison = compare(example_results(), resumed(0.5), {});
+  ASSERT_EQ(comparison->notes.size(), 2u);
+  EXPECT_EQ(comparison->notes[0], "new: sitting 1 of 2, 2026-11-30T12:00:00Z killed: 8 visits");
+  EXPECT_THAT(comparison->notes[1], testing::StartsWith("new: sitting 2 of 2, 2026-11-30T13:00:00Z to "
+                                                        "2026-11-30T13:01:00Z: 4 visits; IOPS 0.50"));
+  EXPECT_THAT(comparison->notes[1], HasSubstr("(median over the 4 points that both have)"));
+}
+
+TEST(Compare, PairsOfDifferentSittingsAreCounted) {
+  Results results = resumed(1);
+  CompareOptions options;
+  options.by = *parse_by_parameter("persistent=on:off");
+  EXPECT_THAT(compare(results, results, options)->notes, testing::SizeIs(2)) << "both have repeats of both sittings";
+  for (PointResult& point : results.points) {
+    for (Repeat& repeat : point.repeats) repeat.sitting = value_of(point.params, "persistent") == "on" ? 0 : 1;
+  }
+  EXPECT_THAT(compare(results, results, options)->notes.back(),
+              HasSubstr("2 pairs were measured in different sittings"));
+}
+
+TEST(Compare, ARunThatIsNotWholeIsNoted) {
+  Results results = example_results();
+  results.run.repeats = 5;
+  results.points[0].repeats[0].interrupted = true;
+  EXPECT_THAT(compare(results, example_results(), {})->notes,
+              ElementsAre("base: not whole: 11 of 20 visits are measured; 'xblk run --resume' goes on"));
 }
 
 TEST(Compare, AdjustedPValueFromFiveRepeatsOn) {

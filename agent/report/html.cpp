@@ -7,6 +7,7 @@
 #include "agent/report/html_parts.hpp"
 #include "agent/report/html_style.hpp"
 #include "agent/report/report.hpp"
+#include "agent/report/sittings.hpp"
 
 namespace xblk::report {
 namespace {
@@ -29,6 +30,7 @@ std::string render_head(const Results& results) {
                   escape_xml(run.id), escape_xml(run.started), escape_xml(run.ended));
   out += fmt::format("<div class=\"platform {}\">{}</div>\n", run.platform == "xen" ? "xen" : "other",
                      escape_xml(platform_label(run.platform)));
+  for (const std::string& note : run_notes(results)) out += "<p class=\"unsure\">" + escape_xml(note) + "</p>\n";
   out += "<ul class=\"facts\">";
   out += fact("points ok", fmt::format("{} of {}", ok, results.points.size()));
   out += fact("repeats", std::to_string(repeats));

@@ -71,6 +71,10 @@ double JsonCursor::number() const {
   return expect(value_->is_number(), "a number") ? value_->get<double>() : 0;
 }
 
+bool JsonCursor::flag() const {
+  return expect(value_->is_boolean(), "true or false") && value_->get<bool>();
+}
+
 std::uint64_t JsonCursor::count() const {
   return expect(value_->is_number_unsigned(), "an integer of at least 0") ? value_->get<std::uint64_t>() : 0;
 }

@@ -28,6 +28,7 @@ class JsonCursor {
 
   [[nodiscard]] std::string text() const;
   [[nodiscard]] double number() const;
+  [[nodiscard]] bool flag() const;
   [[nodiscard]] std::uint64_t count() const;  // an integer >= 0
   [[nodiscard]] Json object() const;
 

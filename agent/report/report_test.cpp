@@ -35,6 +35,16 @@ Results hostile_results() {
   return results;
 }
 
+TEST(Report, EveryFormatSaysThatARunIsNotWhole) {
+  Results results = example_results();
+  EXPECT_THAT(render_text(results, false), Not(HasSubstr("not whole")));
+  results.run.repeats = 4;
+  for (const std::string& text :
+       {render_text(results, false), render_markdown(results), render_html(results, nullptr)}) {
+    EXPECT_THAT(text, HasSubstr("12 of 16 visits are measured"));
+  }
+}
+
 TEST(ReportText, Golden) {
   EXPECT_EQ(render_text(example_results(), false),
             R"(quick  20261130T120000Z-quick

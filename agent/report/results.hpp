@@ -40,6 +40,8 @@ using Mechanism = std::map<std::string, std::optional<double>>;  // names: mecha
 struct Repeat {
   std::size_t index = 0;           // 0 .. repeats - 1
   std::size_t order_position = 0;  // place in the order of the whole run
+  std::size_t sitting = 0;         // of RunInfo::sittings
+  bool interrupted = false;        // ended while the run was asked to end: says nothing, and is done again on resume
   Outcome status = Outcome::inconclusive;
   std::string reason;  // one line; empty when ok
   std::optional<double> iops;
@@ -76,6 +78,14 @@ struct PointResult {
   std::string fio_command;  // of the first guest; the others are in the repeats
 };
 
+// A run that was cut off and resumed has several: each one xblk process, hours or days after the one before.
+struct Sitting {
+  std::string started;  // ISO 8601, UTC
+  std::string ended;    // empty: it was killed, or is at work
+  std::string command_line;
+  std::string xblk_version;
+};
+
 struct RunInfo {
   std::string id;
   std::string profile_name;
@@ -86,6 +96,8 @@ struct RunInfo {
   std::string platform;  // emu | xen | model
   std::uint64_t seed = 0;
   std::string order;
+  std::size_t repeats = 0;        // planned, of each point; 0: not recorded (before 0.2)
+  std::vector<Sitting> sittings;  // none: not recorded
   std::string xblk_version;
   std::string fio_version;
   Json fingerprint = Json::object();  // of the host, without its name
@@ -105,8 +117,7 @@ Json to_json(const Results& results);
 Result<Results> from_json(std::string_view text, const std::string& source);
 Result<Results> load_results(const std::string& path);
 
-// The file appears complete or not at all: temporary file beside it, fsync, rename.
-Status write_file_atomically(const std::string& path, std::string_view content);
+// The file appears complete or not at all, also after a power cut.
 Status write_results(const std::string& path, const Results& results);
 
 }  // namespace xblk::report

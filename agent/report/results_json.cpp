@@ -41,19 +41,23 @@ Json map_to_json(const Map& map) {
   return out;
 }
 
+// Members that were added after version 1 was on record are written when they say something: absent means the same.
 Json to_json(const Repeat& repeat) {
-  return {{"index", repeat.index},
-          {"order_position", repeat.order_position},
-          {"status", to_string(repeat.status)},
-          {"reason", repeat.reason},
-          {"iops", number_or_null(repeat.iops)},
-          {"bandwidth_bytes_per_s", number_or_null(repeat.bandwidth_bytes_per_s)},
-          {"latency_ns", map_to_json(repeat.latency_ns)},
-          {"mechanism", map_to_json(repeat.mechanism)},
-          {"negotiated", repeat.negotiated},
-          {"fio_commands", repeat.fio_commands},
-          {"raw_files", repeat.raw_files},
-          {"proof", repeat.proof}};
+  Json out = {{"index", repeat.index},
+              {"order_position", repeat.order_position},
+              {"status", to_string(repeat.status)},
+              {"reason", repeat.reason},
+              {"iops", number_or_null(repeat.iops)},
+              {"bandwidth_bytes_per_s", number_or_null(repeat.bandwidth_bytes_per_s)},
+              {"latency_ns", map_to_json(repeat.latency_ns)},
+              {"mechanism", map_to_json(repeat.mechanism)},
+              {"negotiated", repeat.negotiated},
+              {"fio_commands", repeat.fio_commands},
+              {"raw_files", repeat.raw_files},
+              {"proof", repeat.proof}};
+  if (repeat.sitting > 0) out["sitting"] = repeat.sitting;
+  if (repeat.interrupted) out["interrupted"] = true;
+  return out;
 }
 
 Json to_json(const PointResult& point) {
@@ -74,18 +78,28 @@ Json to_json(const PointResult& point) {
           {"repeats", std::move(repeats)}};
 }
 
+Json to_json(const Sitting& sitting) {
+  return {{"started", sitting.started},
+          {"ended", sitting.ended},
+          {"command_line", sitting.command_line},
+          {"xblk_version", sitting.xblk_version}};
+}
+
 Json to_json(const RunInfo& run) {
-  return {{"id", run.id},
-          {"profile", {{"name", run.profile_name}, {"text", run.profile_text}}},
-          {"command_line", run.command_line},
-          {"started", run.started},
-          {"ended", run.ended},
-          {"platform", run.platform},
-          {"seed", run.seed},
-          {"order", run.order},
-          {"xblk_version", run.xblk_version},
-          {"fio_version", run.fio_version},
-          {"fingerprint", run.fingerprint}};
+  Json out = {{"id", run.id},
+              {"profile", {{"name", run.profile_name}, {"text", run.profile_text}}},
+              {"command_line", run.command_line},
+              {"started", run.started},
+              {"ended", run.ended},
+              {"platform", run.platform},
+              {"seed", run.seed},
+              {"order", run.order},
+              {"xblk_version", run.xblk_version},
+              {"fio_version", run.fio_version},
+              {"fingerprint", run.fingerprint}};
+  if (run.repeats > 0) out["repeats"] = run.repeats;
+  for (const Sitting& sitting : run.sittings) out["sittings"].push_back(to_json(sitting));
+  return out;
 }
 
 std::optional<double> optional_number(const JsonCursor& object, std::string_view name) {
@@ -145,6 +159,8 @@ Repeat read_repeat(const JsonCursor& cursor) {
   Repeat out;
   out.index = cursor.member("index").count();
   out.order_position = cursor.member("order_position").count();
+  if (const auto sitting = cursor.optional_member("sitting")) out.sitting = sitting->count();
+  if (const auto interrupted = cursor.optional_member("interrupted")) out.interrupted = interrupted->flag();
   out.status = read_outcome(cursor.member("status"));
   out.reason = cursor.member("reason").text();
   out.iops = optional_number(cursor, "iops");
@@ -179,6 +195,15 @@ PointResult read_point(const JsonCursor& cursor) {
   return out;
 }
 
+Sitting read_sitting(const JsonCursor& cursor) {
+  Sitting out;
+  out.started = cursor.member("started").text();
+  out.ended = cursor.member("ended").text();
+  out.command_line = cursor.member("command_line").text();
+  out.xblk_version = cursor.member("xblk_version").text();
+  return out;
+}
+
 RunInfo read_run(const JsonCursor& cursor) {
   RunInfo out;
   out.id = cursor.member("id").text();
@@ -193,7 +218,32 @@ RunInfo read_run(const JsonCursor& cursor) {
   out.xblk_version = cursor.member("xblk_version").text();
   out.fio_version = cursor.member("fio_version").text();
   out.fingerprint = cursor.member("fingerprint").object();
+  if (const auto repeats = cursor.optional_member("repeats")) out.repeats = repeats->count();
+  if (const auto sittings = cursor.optional_member("sittings")) {
+    for (const JsonCursor& sitting : sittings->elements()) out.sittings.push_back(read_sitting(sitting));
+  }
   return out;
+}
+
+// Documents are walked and printed by recursion, so their depth is bounded before they are taken apart.
+constexpr int kDepthMax = 64;
+
+bool too_deep(std::string_view text) {
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (!quoted && (c == '{' || c == '[')) {
+      if (++depth > kDepthMax) return true;
+    } else if (!quoted && (c == '}' || c == ']')) {
+      --depth;
+    }
+  }
+  return false;
 }
 
 bool right_version(const JsonCursor& root) {
@@ -221,6 +271,7 @@ Json to_json(const Results& results) {
 }
 
 Result<Results> from_json(std::string_view text, const std::string& source) {
+  if (too_deep(text)) return fail(EINVAL, source + ": nested more deeply than any results file");
   Json document;
   try {
     document = Json::parse(text);

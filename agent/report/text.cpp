@@ -8,6 +8,7 @@
 #include "agent/report/format.hpp"
 #include "agent/report/mechanism.hpp"
 #include "agent/report/report.hpp"
+#include "agent/report/sittings.hpp"
 #include "agent/report/table.hpp"
 
 namespace xblk::report {
@@ -122,6 +123,7 @@ std::string render_text(const Results& results, bool colour) {
                                 printable(platform_label(run.platform)));
   out += fmt::format("{} .. {}  {}  xblk {}  order {}, seed {}\n", printable(run.started), printable(run.ended),
                      printable(run.fio_version), printable(run.xblk_version), printable(run.order), run.seed);
+  for (const std::string& note : run_notes(results)) out += printable(note) + "\n";
   if (results.points.empty()) return out + "no points\n";
   const SplitParams split = split_params(params_of(results));
   out += "all points: " + printable(join_params(split.common)) + "\n\n";
@@ -135,6 +137,7 @@ std::string render_markdown(const Results& results) {
   const RunInfo& run = results.run;
   std::string out = fmt::format("## {}\n\n**{}**\n\n", escape_markdown(run.profile_name + " " + run.id),
                                 escape_markdown(platform_label(run.platform)));
+  for (const std::string& note : run_notes(results)) out += escape_markdown(note) + "\n\n";
   if (results.points.empty()) return out + "no points\n";
   const SplitParams split = split_params(params_of(results));
   out += "All points: " + escape_markdown(join_params(split.common)) + "\n\n";
@@ -160,7 +163,7 @@ std::string render_csv(const Results& results) {
     }
   }
   for (const MechanismInfo& info : kMechanisms) out += "," + std::string(info.name);
-  out += "\r\n";
+  out += ",sitting\r\n";
   for (const PointResult& point : results.points) {
     for (const Repeat& repeat : point.repeats) {
       out += fmt::format("{},{},{},{},{},{}", escape_csv(results.run.id), escape_csv(point.id), repeat.index,
@@ -180,7 +183,7 @@ std::string render_csv(const Results& results) {
         const auto found = repeat.mechanism.find(std::string(info.name));
         out += "," + (found == repeat.mechanism.end() ? "" : csv_number(found->second));
       }
-      out += "\r\n";
+      out += fmt::format(",{}\r\n", repeat.sitting);
     }
   }
   return out;

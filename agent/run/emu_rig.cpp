@@ -4,9 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,8 +34,8 @@ bool host_runs_in(const fs::path& directory) {
 }
 
 bool run_lives(const fs::path& directory) {
-  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0;
+  const auto lock = host::lock_directory(directory);
+  return !lock && lock.error().code == EBUSY;
 }
 
 bool is_own(const fs::path& directory) {
@@ -59,8 +57,9 @@ Status EmuRig::start(const RigSpec& spec) {
   auto directory = make_directory();
   if (!directory) return tl::unexpected(directory.error());
   layout_ = {*directory};
-  lock_ = UniqueFd(::open(directory->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) return fail_errno("cannot lock " + directory->string());
+  auto lock = host::lock_directory(*directory);
+  if (!lock) return tl::unexpected(lock.error());
+  lock_ = *std::move(lock);
   auto process = HostProcess::start(host_, {programs_.emu_host, layout_, log_, spec});
   if (!process) return tl::unexpected(process.error());
   process_.emplace(*std::move(process));

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "agent/plan/capacity.hpp"
 #include "agent/run/load.hpp"
+#include "agent/run/resume.hpp"
 #include "agent/run/visit.hpp"
 
 namespace xblk::run {
@@ -15,8 +15,6 @@ namespace {
 
 constexpr Nanos kIdleTime = seconds(1);
 constexpr Nanos kDeathPatience = seconds(2);
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::uint64_t kGuestMemoryMiBMin = 256;
 
 std::string iso_utc(std::int64_t unix_time_seconds) {
   const std::time_t time = unix_time_seconds;
@@ -37,6 +35,7 @@ report::Results empty_results(host::Host& host, const ExperimentConfig& config, 
   run.platform = schedule.profile.platform;
   run.seed = schedule.profile.seed;
   run.order = plan::to_string(schedule.profile.order);
+  run.repeats = schedule.profile.repeats;
   run.xblk_version = XBLK_VERSION;
   run.fio_version = config.fio_version;
   run.fingerprint = report::Json::parse(host.fingerprint().dump());
@@ -47,6 +46,15 @@ report::Results empty_results(host::Host& host, const ExperimentConfig& config, 
     report::summarise(result);
     results.points.push_back(std::move(result));
   }
+  return results;
+}
+
+report::Results begin_sitting(report::Results results, host::Host& host, const ExperimentConfig& config) {
+  results.run.ended.clear();
+  results.run.sittings.push_back({.started = iso_utc(host.unix_time_seconds()),
+                                  .ended = "",
+                                  .command_line = config.command_line,
+                                  .xblk_version = XBLK_VERSION});
   return results;
 }
 
@@ -70,33 +78,13 @@ std::string_view to_string(VisitState state) {
   return "recorded";
 }
 
-Schedule make_schedule(plan::Profile profile, std::optional<unsigned> repeats, std::uint64_t seed,
-                       std::uint64_t drawn) {
-  Schedule schedule;
-  if (repeats) profile.repeats = *repeats;
-  if (seed != 0) profile.seed = seed;
-  if (profile.seed == 0) profile.seed = drawn;
-  schedule.points = plan::expand(profile);
-  schedule.visits = plan::schedule(schedule.points.size(), profile.repeats, profile.order, profile.seed);
-  schedule.profile = std::move(profile);
-  return schedule;
-}
-
-RigSpec rig_spec_of(const Schedule& schedule, const plan::Point& point) {
-  RigSpec spec{.guests = point.guests};
-  if (const auto locks = point.host.find("grant-locks"); locks != point.host.end()) spec.grant_locks = locks->second;
-  for (const plan::Point& each : schedule.points) {
-    // Twice: the engine's buffers stand beside the pages of the frontend's own pool.
-    const std::uint64_t bytes = plan::capacity_of(each).guest_memory.value() + plan::bytes_in_flight(each).value();
-    spec.guest_memory_mib = std::max(spec.guest_memory_mib, kGuestMemoryMiBMin + 2 * bytes / kMiB);
+Summary summary_of(const report::Results& results) {
+  Summary summary;
+  for (const report::PointResult& point : results.points) {
+    summary.failed += point.status == report::Outcome::failed ? 1 : 0;
+    summary.inconclusive += point.status == report::Outcome::inconclusive ? 1 : 0;
   }
-  return spec;
-}
-
-Nanos planned_load(const Schedule& schedule) {
-  Nanos total;
-  for (const plan::Visit& visit : schedule.visits) total += plan::load_time(schedule.points[visit.point_index]);
-  return total;
+  return summary;
 }
 
 Experiment::Experiment(host::Host& host, Rig& rig, ExperimentConfig config, Schedule schedule, Observer& observer)
@@ -105,7 +93,9 @@ Experiment::Experiment(host::Host& host, Rig& rig, ExperimentConfig config, Sche
       config_(std::move(config)),
       schedule_(std::move(schedule)),
       observer_(observer),
-      results_(empty_results(host_, config_, schedule_)) {}
+      results_(
+          begin_sitting(config_.former ? *config_.former : empty_results(host_, config_, schedule_), host_, config_)),
+      measured_(measured_visits(results_, schedule_)) {}
 
 Result<Summary> Experiment::run() {
   auto done = write_results();
@@ -113,14 +103,13 @@ Result<Summary> Experiment::run() {
   if (done) done = visit_all();
   close_session();
   rig_.stop();
-  results_.run.ended = iso_utc(host_.unix_time_seconds());
+  results_.run.sittings.back().ended = results_.run.ended = iso_utc(host_.unix_time_seconds());
   const auto written = write_results();
   if (!done) return tl::unexpected(done.error());
   if (!written) return tl::unexpected(written.error());
-  for (const report::PointResult& point : results_.points) {
-    summary_.failed += point.status == report::Outcome::failed ? 1 : 0;
-    summary_.inconclusive += point.status == report::Outcome::inconclusive ? 1 : 0;
-  }
+  const Summary counted = summary_of(results_);
+  summary_.failed = counted.failed;
+  summary_.inconclusive = counted.inconclusive;
   return summary_;
 }
 
@@ -138,9 +127,9 @@ Status Experiment::measure_idle() {
 
 Status Experiment::visit_all() {
   for (std::size_t position = 0; position < schedule_.visits.size(); ++position) {
+    if (measured_[position]) continue;
     if (const auto signals = host_.signals(); signals.stage > 0) {
       summary_.signal = signals.signal;
-      observer_.note(fmt::format("interrupted: {} of {} visits are measured", position, schedule_.visits.size()));
       return {};
     }
     if (auto done = visit(position); !done) return done;
@@ -164,6 +153,9 @@ Status Experiment::visit(std::size_t position) {
                              .observer = observer_};
   auto repeat = Visit(context, point, planned.repeat, position).run();
   if (!repeat) return tl::unexpected(repeat.error());
+  repeat->sitting = results_.run.sittings.size() - 1;
+  // What ends us may have ended its fio or its host too: a machine that shuts down asks every process to end.
+  repeat->interrupted = repeat->status != report::Outcome::ok && host_.signals().stage > 0;
   observer_.visit_ends(position, point, *repeat);
   report::PointResult& result = results_.points[planned.point_index];
   result.repeats.push_back(*std::move(repeat));
@@ -176,8 +168,9 @@ Status Experiment::ensure_session(const RigSpec& spec) {
   if (session_ && session_->spec == spec) return {};
   close_session();
   if (auto started = rig_.start(spec); !started) return started;
-  auto journal = toggle::Journal::create(config_.state_directory,
-                                         {rig_.layout().xenstore_socket().string(), host_.unix_time_seconds()});
+  auto journal = toggle::Journal::create(
+      config_.state_directory,
+      {rig_.layout().xenstore_socket().string(), host_.unix_time_seconds(), config_.run.directory.string()});
   if (!journal) return tl::unexpected(journal.error());
   session_.emplace(Session{.spec = spec, .journal = journal->path()});
   session_->toggle = std::make_unique<toggle::Toggle>(rig_.keys(), host_, *std::move(journal));

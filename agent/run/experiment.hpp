@@ -8,33 +8,14 @@
 
 #include "agent/host/host.hpp"
 #include "agent/metrics/mechanism.hpp"
-#include "agent/plan/points.hpp"
 #include "agent/report/results.hpp"
 #include "agent/run/observer.hpp"
 #include "agent/run/programs.hpp"
 #include "agent/run/rig.hpp"
+#include "agent/run/schedule.hpp"
 #include "agent/toggle/toggle.hpp"
 
 namespace xblk::run {
-
-struct Schedule {
-  plan::Profile profile;
-  std::vector<plan::Point> points;
-  std::vector<plan::Visit> visits;
-};
-
-// `seed` 0: the profile's; both 0: `drawn`. The seed in force ends up in the profile.
-Schedule make_schedule(plan::Profile profile, std::optional<unsigned> repeats, std::uint64_t seed, std::uint64_t drawn);
-
-// What a machine that serves this point must be. Memory is that of the largest point, so that it never is a reason to
-// start another machine.
-RigSpec rig_spec_of(const Schedule& schedule, const plan::Point& point);
-
-// What connecting, ending and proving add to the load of a visit, about; for estimates before the first is over.
-inline constexpr Nanos kVisitOverhead = millis(700);
-
-// Time of the load alone.
-Nanos planned_load(const Schedule& schedule);
 
 struct ExperimentConfig {
   Programs programs;
@@ -42,15 +23,18 @@ struct ExperimentConfig {
   std::filesystem::path state_directory;
   std::string command_line;
   std::string fio_version;
+  std::optional<report::Results> former = {};  // of the sittings before, to go on from: as kept_of() gave them
 };
 
-// Worst over the points, for the exit code.
+// For the exit code.
 struct Summary {
-  std::size_t failed = 0;
+  std::size_t failed = 0;  // points
   std::size_t inconclusive = 0;
   int signal = 0;                     // ended by the user before its end
   std::vector<std::string> warnings;  // what could not be restored
 };
+
+Summary summary_of(const report::Results& results);
 
 class Experiment {
  public:
@@ -85,6 +69,7 @@ class Experiment {
   Schedule schedule_;
   Observer& observer_;
   report::Results results_;
+  std::vector<bool> measured_;  // by position: in this sitting or one before
   metrics::IdleRate idle_tlb_rate_;
   std::optional<Session> session_;
   Summary summary_;

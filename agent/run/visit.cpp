@@ -52,6 +52,7 @@ Visit::Visit(const VisitContext& context, const plan::Point& point, std::size_t 
 Result<report::Repeat> Visit::run() {
   std::error_code error;
   const auto directory = context_.run.directory / directory_;
+  std::filesystem::remove_all(directory, error);  // of a visit that was cut off: its files are not ours
   std::filesystem::create_directories(directory, error);
   if (error) return tl::unexpected(host::storage_error(error.value(), "create", directory));
   const auto steps = {&Visit::toggle_policies, &Visit::start_guests, &Visit::connect, &Visit::measure};

@@ -122,6 +122,9 @@ bool read_header(const json& object, JournalContent& content) {
   const auto time = object.find("unix_time_seconds");
   if (pid == object.end() || !pid->is_number_integer() || time == object.end() || !time->is_number_integer())
     return false;
+  std::optional<std::string> run;
+  if (object.contains("run") && (!read_value(object, "run", run) || !run)) return false;
+  content.run = run.value_or("");  // journals of earlier versions do not say
   content.xenstore = *xenstore;
   content.pid = pid->get<std::int64_t>();
   content.unix_time_seconds = time->get<std::int64_t>();
@@ -154,6 +157,7 @@ Result<Journal> Journal::create(const fs::path& directory, const JournalOwner& o
   }
   const json header{{"xblk_journal", kJournalVersion},
                     {"xenstore", to_text(owner.xenstore)},
+                    {"run", to_text(owner.run)},
                     {"pid", ::getpid()},
                     {"unix_time_seconds", owner.unix_time_seconds}};
   for (int number = 0;; ++number) {
@@ -191,8 +195,11 @@ Status Journal::close() {
 Result<JournalContent> read_journal(const fs::path& file) {
   const auto text = host::read_file(file, kMaxJournalBytes);
   if (!text) return tl::unexpected(text.error());
+  return parse_journal(*text, file.string());
+}
+
+Result<JournalContent> parse_journal(std::string_view rest, const std::string& file) {
   JournalContent content;
-  std::string_view rest = *text;
   for (std::size_t number = 1; !rest.empty(); ++number) {
     const std::size_t end = rest.find('\n');
     if (end == std::string_view::npos) {
@@ -203,8 +210,7 @@ Result<JournalContent> read_journal(const fs::path& file) {
     rest.remove_prefix(end + 1);
     const bool understood = number == 1 ? read_header(line, content) : read_entry(line, content);
     if (!understood) {
-      return fail(EINVAL,
-                  fmt::format("{}:{}: not a line of an xblk journal; nothing was restored", file.string(), number));
+      return fail(EINVAL, fmt::format("{}:{}: not a line of an xblk journal; nothing was restored", file, number));
     }
   }
   return content;

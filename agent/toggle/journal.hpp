@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/toggle/vbd.hpp"
@@ -29,6 +30,7 @@ struct KeyChange {
 struct JournalOwner {
   std::string xenstore;  // socket through which the keys were changed; empty: libxenstore's own choice
   std::int64_t unix_time_seconds = 0;
+  std::string run = {};  // directory of its results; empty: none
 };
 
 class Journal {
@@ -52,6 +54,7 @@ class Journal {
 
 struct JournalContent {
   std::string xenstore;
+  std::string run;
   std::int64_t pid = 0;
   std::int64_t unix_time_seconds = 0;
   std::vector<KeyChange> changes;
@@ -61,6 +64,7 @@ struct JournalContent {
 
 // Errors name file and line. Any damage but a truncated last line is an error: guessing would change foreign keys.
 Result<JournalContent> read_journal(const std::filesystem::path& file);
+Result<JournalContent> parse_journal(std::string_view text, const std::string& file);
 
 // Journals of processes that ended without restoring, oldest first. An absent directory has none.
 Result<std::vector<std::filesystem::path>> abandoned_journals(const std::filesystem::path& directory);

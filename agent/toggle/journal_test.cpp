@@ -36,6 +36,11 @@ class JournalTest : public testing::Test {
     EXPECT_TRUE(left.record(changes));
     return left.path();
   }
+  std::filesystem::path abandoned_by(const std::string& run, std::span<const KeyChange> changes) {
+    Journal left = Journal::create(directory_.path() / "state", {"/emu/socket", 1234, run}).value();
+    EXPECT_TRUE(left.record(changes));
+    return left.path();
+  }
   Result<std::unique_ptr<KeyAccess>> no_host(const std::string& socket) { return fail(ECONNREFUSED, socket); }
   TestDirectory directory_;
   host::FakeHost host_{[](const host::ProcessSpec&) -> Result<host::FakeLife> { return host::FakeLife{}; }};
@@ -217,6 +222,25 @@ TEST_F(JournalTest, RestoreAllEndsWithAnEmptyDirectory) {
   EXPECT_EQ(reports.size(), 2U);
   EXPECT_EQ(keys.keys.at("/dev/xblk-policy/queues"), "1");
   EXPECT_THAT(abandoned_journals(directory_.path() / "state").value(), IsEmpty());
+}
+
+TEST_F(JournalTest, OneRunIsRestoredAndNoOther) {
+  FakeKeys keys;
+  keys.keys = {{"/dev/state", "4"}, {"/dev/xblk-policy/queues", "8"}};
+  const KeyChange changes[] = {change("2", "8")};
+  const auto foreign = abandoned_by("/runs/b", changes);
+  const auto nameless = abandoned(changes);
+  const auto connect = [&](const std::string&) -> Result<std::unique_ptr<KeyAccess>> {
+    return std::unique_ptr<KeyAccess>(std::make_unique<Borrowed>(keys));
+  };
+  EXPECT_THAT(restore_abandoned(directory_.path() / "state", host_, connect, "/runs/a").value(), IsEmpty());
+  EXPECT_EQ(keys.keys.at("/dev/xblk-policy/queues"), "8");
+  const auto own = abandoned_by("/runs/a", changes);
+  const auto reports = restore_abandoned(directory_.path() / "state", host_, connect, "/runs/a").value();
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].journal, own);
+  EXPECT_EQ(keys.keys.at("/dev/xblk-policy/queues"), "2");
+  EXPECT_TRUE(std::filesystem::exists(foreign) && std::filesystem::exists(nameless));
 }
 
 }  // namespace

@@ -63,6 +63,11 @@ Status detach_all(KeyAccess& keys, host::Host& host, std::span<const Vbd> attach
   return {};
 }
 
+bool belongs_to(const std::filesystem::path& journal, const std::filesystem::path& run) {
+  const auto content = read_journal(journal);
+  return content && content->run == run;
+}
+
 RestoreReport restore_file(const std::filesystem::path& file, host::Host& host, const Connector& connect) {
   RestoreReport report;
   report.journal = file;
@@ -108,13 +113,14 @@ Result<Restored> restore(KeyAccess& keys, host::Host& host, std::span<const Vbd>
 }
 
 Result<std::vector<RestoreReport>> restore_abandoned(const std::filesystem::path& directory, host::Host& host,
-                                                     const Connector& connect) {
+                                                     const Connector& connect, const std::filesystem::path& of_run) {
   const auto journals = abandoned_journals(directory);
   if (!journals) return tl::unexpected(journals.error());
   std::vector<RestoreReport> reports;
   // Newest first: runs one after another on the same vbd are undone in reverse, as changes within one are.
-  for (auto file = journals->rbegin(); file != journals->rend(); ++file)
-    reports.push_back(restore_file(*file, host, connect));
+  for (auto file = journals->rbegin(); file != journals->rend(); ++file) {
+    if (of_run.empty() || belongs_to(*file, of_run)) reports.push_back(restore_file(*file, host, connect));
+  }
   return reports;
 }
 

@@ -38,8 +38,10 @@ struct RestoreReport {
 // Opens xenstore at a journal's socket.
 using Connector = std::function<Result<std::unique_ptr<KeyAccess>>(const std::string& xenstore)>;
 
-// `xblk restore`: every abandoned journal. A journal whose keys are all as before is removed, any other is kept.
+// Abandoned journals, of one run or (with an empty path) of all. A journal whose keys are all as before is removed, any
+// other is kept.
 Result<std::vector<RestoreReport>> restore_abandoned(const std::filesystem::path& directory, host::Host& host,
-                                                     const Connector& connect);
+                                                     const Connector& connect,
+                                                     const std::filesystem::path& of_run = {});
 
 }  // namespace xblk::toggle

@@ -156,6 +156,19 @@ TEST_F(LinuxHostTest, SignalsHaveTwoStages) {
   EXPECT_EQ(host_->wait({}, host_->now() + millis(1)), Wake::kDeadline);
 }
 
+TEST(Signals, HangUpIsOneOfThemUnlessItIsIgnored) {
+  for (const bool ignored : {false, true}) {
+    const auto former = ::signal(SIGHUP, ignored ? SIG_IGN : SIG_DFL);
+    {
+      auto watch = SignalWatch::create();
+      ASSERT_TRUE(watch) << watch.error().message;
+      ::kill(::getpid(), SIGHUP);
+      EXPECT_EQ(watch->poll(), (ignored ? SignalState{} : SignalState{1, SIGHUP}));
+    }
+    ::signal(SIGHUP, former);
+  }
+}
+
 TEST_F(LinuxHostTest, TerminalInterruptDoesNotReachTheChild) {
   const auto process = shell("exec sleep 1000");
   EXPECT_NE(::getpgid(process->pid()), ::getpgrp());
