@@ -94,18 +94,21 @@ class Ring final : public RingStep {
 
   std::optional<Instant> arm(Instant now) override {
     leave_gate();
-    if (halted() || barrier_ != Barrier::none) return Instant::never();  // its end, or the gate, steps us again
-    if (config_.final_check == blkif::FinalCheck::response && in_flight_ > 0) return Instant::never();
-    if (config_.gate != nullptr && config_.gate->closed_by_another(config_.number)) return Instant::never();
+    const Instant maintenance = pages_.maintain(now) ? now : pages_.next_maintenance();
+    // What ends a barrier, the gate, and (with final-check=response) the responses to what is in flight step us again.
+    const bool others_will_look = halted() || barrier_ != Barrier::none ||
+                                  (config_.final_check == blkif::FinalCheck::response && in_flight_ > 0) ||
+                                  (config_.gate != nullptr && config_.gate->closed_by_another(config_.number));
+    if (others_will_look) return maintenance;
     const Instant look_again = hold_off(now);
     bool overflow = false;
     if (view_.final_check(look_again == Instant::never() ? 1 : config_.holdoff) &&
         (view_.unconsumed(overflow) > 0 || overflow)) {
       return std::nullopt;
     }
-    return look_again;
+    return std::min(look_again, maintenance);
   }
-  void maintain(Instant /*now*/) override {}
+  void maintain(Instant now) override { pages_.maintain(now); }
   void defer_events() override {
     if (!halted()) view_.defer_events();
   }

@@ -84,6 +84,7 @@ class RingPolicies : public testing::Test {
  protected:
   void connect(blkif::BackPolicy policy, std::size_t queues = 1) {
     policy.queues = static_cast<std::uint32_t>(queues);
+    policy.persistent_unused_ms = 0;  // or an idle ring would wake to purge
     blkback::Connection<ModelPlatform>::Agreement agreement{kGuest, {}, policy, {policy.queues, 0, 0}, false};
     for (std::size_t q = 0; q < queues; ++q) {
       fronts_.push_back(std::make_unique<Front>(*guest_, keys_, "/front" + std::to_string(q)));
