@@ -86,11 +86,14 @@ TEST_F(FileStoreTest, RefusalsSayWhatIsWrongWithThePath) {
   EXPECT_THAT(refusal("file:" + make_file("empty", 0)).message, HasSubstr("is empty; write file:SIZE:/"));
 }
 
-// Root may write everything, so root becomes somebody else for the moment of opening.
+// Root may write everything, so root becomes somebody else for the moment of opening. A file in memory, since that one
+// is reachable for everybody.
 TEST_F(FileStoreTest, AFileThatMayNotBeWrittenIsReadOnly) {
-  const std::string path = make_file("disk", kPageSize);
-  ASSERT_EQ(::chmod(path.c_str(), 0444), 0);
-  std::filesystem::permissions(std::filesystem::path(path).parent_path(), std::filesystem::perms(0755));
+  const UniqueFd memory(::memfd_create("disk", MFD_CLOEXEC));
+  const std::string content(kPageSize, '\x33');
+  ASSERT_EQ(::write(memory.get(), content.data(), content.size()), static_cast<ssize_t>(content.size()));
+  ASSERT_EQ(::fchmod(memory.get(), 0444), 0);
+  const std::string path = fmt::format("/proc/self/fd/{}", memory.get());
   const bool root = ::geteuid() == 0;
   ASSERT_TRUE(!root || ::seteuid(65534) == 0);
   const auto store = open_store("file:" + path);

@@ -19,15 +19,14 @@
 namespace xblk::store {
 namespace {
 
-constexpr std::uint64_t kSectors = 64 * 2048;  // 64 MiB
-
 // Every block of the store once, in an order without a pattern that a disk could read ahead.
-Sectors scattered(std::uint64_t i) {
-  return Sectors(i * 7919 % (kSectors / kSectorsPerPage) * kSectorsPerPage);
+Sectors scattered(std::uint64_t i, std::uint64_t blocks) {
+  return Sectors(i * 7919 % blocks * kSectorsPerPage);
 }
 
 void measure(benchmark::State& state, Store& store) {
   const auto count = static_cast<std::size_t>(state.range(0));
+  const std::uint64_t blocks = store.geometry().capacity.value() / kSectorsPerPage;
   const auto queue = store.open_queue();
   if (!queue) return state.SkipWithError(queue.error().message.c_str());
   const std::unique_ptr<std::byte, decltype(&std::free)> memory(
@@ -41,7 +40,7 @@ void measure(benchmark::State& state, Store& store) {
   std::uint64_t done = 0;
   std::uint64_t errors = 0;
   for (auto _ : state) {
-    for (std::size_t i = 0; i < count; ++i) batch[i].sector = scattered(done + i);
+    for (std::size_t i = 0; i < count; ++i) batch[i].sector = scattered(done + i, blocks);
     (*queue)->submit(batch);
     for (std::size_t left = count; left > 0;) {
       const unsigned n = (*queue)->reap(finished);
@@ -59,7 +58,7 @@ void fill(Store& store) {
   const auto queue = store.open_queue();
   std::vector<std::byte> data(1 << 20, std::byte{0x5a});
   const Piece piece{data.data(), 1 << 20};
-  for (std::uint64_t sector = 0; sector < kSectors; sector += 2048) {
+  for (std::uint64_t sector = 0; sector < store.geometry().capacity.value(); sector += 2048) {
     const Operation write{Op::write, Sectors(sector), Sectors(2048), {&piece, 1}, 0};
     (*queue)->submit({&write, 1});
     for (Finished finished; (*queue)->reap({&finished, 1}) == 0;) {
@@ -79,7 +78,7 @@ void queue_on_file(benchmark::State& state, bool in_memory) {
   std::string disk = std::filesystem::current_path().string() + "/store-bench-XXXXXX";
   const UniqueFd file(::mkstemp(disk.data()));
   const std::string path = in_memory ? "/proc/self/fd/" + std::to_string(memory.get()) : disk;
-  const auto store = open_store("file:64MiB:" + path);
+  const auto store = open_store("file:8MiB:" + path);
   if (store) {
     fill(**store);
     measure(state, **store);

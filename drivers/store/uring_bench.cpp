@@ -20,7 +20,7 @@
 namespace xblk::store {
 namespace {
 
-constexpr std::uint64_t kPages = 16384;
+constexpr std::uint64_t kPages = 2048;
 
 struct Variant {
   unsigned setup = 0;
