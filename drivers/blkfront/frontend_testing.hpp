@@ -187,6 +187,14 @@ class FrontendTest : public testing::Test {
   void TearDown() override {
     if (device_ == nullptr) return;
     channel_.reset();
+    if (!device_->closed()) close_and_expect_no_grants();
+    back_->release();
+    device_->free_buffers(buffer_);
+    device_.reset();
+    const auto all = guest_->allocate_pages(kDom0, kGuestPages);
+    EXPECT_TRUE(all) << "pages are missing";
+  }
+  void close_and_expect_no_grants() {
     device_->request_close();
     device_->turn();
     back_->release();
@@ -197,10 +205,6 @@ class FrontendTest : public testing::Test {
       EXPECT_EQ(gauge(g), 0u) << kGaugeNames[static_cast<std::size_t>(g)];
     }
     EXPECT_EQ(count(Counter::grants_issued), count(Counter::grants_ended));
-    device_->free_buffers(buffer_);
-    device_.reset();
-    const auto all = guest_->allocate_pages(kDom0, kGuestPages);
-    EXPECT_TRUE(all) << "pages are missing";
   }
 
   static constexpr DomId kGuest{1};
