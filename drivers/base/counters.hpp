@@ -62,7 +62,8 @@ namespace xblk {
   X(holdoff_timeouts, "of these: ended by the time limit")                                                \
   X(barrier_drains, "barriers for which all rings of the device were drained (back)")                     \
   X(ring_lock_wait_ns, "time spent waiting for the lock of a ring that several channels share (front)")   \
-  X(ring_lock_contended, "acquisitions of a ring's lock that had to wait (front)")
+  X(ring_lock_contended, "acquisitions of a ring's lock that had to wait (front)")                        \
+  X(map_capacity_errors, "of map_errors: no mapping capacity was left, so the page was copied instead")
 
 enum class Counter : std::size_t {
 #define XBLK_COUNTER_ENUM(name, help) name,

@@ -85,6 +85,11 @@ class Connection {
     return static_cast<std::size_t>(halted - queues_.begin());
   }
 
+  // A page could not be mapped for lack of capacity.
+  [[nodiscard]] bool short_of_mappings() const {
+    return std::any_of(queues_.begin(), queues_.end(), [](const auto& q) { return q->ring->short_of_mappings(); });
+  }
+
   // Idempotent. After it the frontend may do what it likes: nothing of its memory is mapped here.
   void stop() {
     if (gate_ != nullptr) gate_->abort();
@@ -176,7 +181,7 @@ class Connection {
     auto store_queue = store.open_queue();
     if (!store_queue) return forward(store_queue.error(), "backing store");
     queue->store = std::move(*store_queue);
-    if (queue->store->completion_fd() >= 0 && !std::is_same_v<Waitable, int>) {
+    if (geometry_.asynchronous && !std::is_same_v<Waitable, int>) {
       return fail(EOPNOTSUPP, "this platform cannot wait for a store that finishes later; use null or ram");
     }
     queue->pools = pools_for(env, q);

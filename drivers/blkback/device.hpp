@@ -99,15 +99,11 @@ class Device {
     connection_.reset();
   }
 
-  // A ring that stopped because of its frontend says so where the device's errors are looked for.
-  void report_halted_ring() {
-    if (connection_ == nullptr || halt_reported_) return;
-    const auto ring = connection_->halted_ring();
-    if (!ring) return;
-    halt_reported_ = true;
-    const std::string message = fmt::format("queue {}: req_prod ran ahead of the ring; the ring is halted", *ring);
-    context_.log(fmt::format("{}: {}", path_, message));
-    note(write("xblk-error", message));
+  // What the rings met and cannot say themselves. Once for each connection.
+  void report_troubles() {
+    if (connection_ == nullptr) return;
+    if (!halt_reported_) report_halted_ring();
+    if (!shortage_reported_) report_shortage_of_mappings();
   }
 
   [[nodiscard]] bool removed() const { return removed_; }
@@ -243,16 +239,36 @@ class Device {
     if (!tree) return forward(tree.error(), frontend_path_);
     auto offer = blkif::parse_frontend_keys(*tree, limits_);
     if (!offer) return forward(offer.error(), frontend_path_);
-    const bool readonly = optional(read(blkif::keys::kMode)).value_or("w") == "r";
+    const bool readonly = optional(read(blkif::keys::kMode)).value_or("w") == "r" || store_->geometry().readonly;
     auto connection =
         Connection<P>::open(context_.env, context_.hypervisor, {frontend_, *offer, policy_, limits_, readonly}, *store_,
                             statistics_->queues());
     if (!connection) return tl::unexpected(connection.error());
     connection_ = std::move(*connection);
     halt_reported_ = false;
+    shortage_reported_ = false;
     statistics_->header().generation.fetch_add(1);
     statistics_->header().queues = static_cast<std::uint32_t>(offer->queues.size());
     return {};
+  }
+
+  // A ring that stopped because of its frontend: said where the device's errors are looked for.
+  void report_halted_ring() {
+    const auto ring = connection_->halted_ring();
+    if (!ring) return;
+    halt_reported_ = true;
+    const std::string message = fmt::format("queue {}: req_prod ran ahead of the ring; the ring is halted", *ring);
+    context_.log(fmt::format("{}: {}", path_, message));
+    note(write("xblk-error", message));
+  }
+
+  // No error, as every request is served, but slower than its policy promises.
+  void report_shortage_of_mappings() {
+    if (!connection_->short_of_mappings()) return;
+    shortage_reported_ = true;
+    context_.log(fmt::format(
+        "{}: no mapping capacity left (vm.max_map_count, or the host's own limit); what cannot be mapped is copied",
+        path_));
   }
 
   void disconnect() {
@@ -266,7 +282,8 @@ class Device {
   // One transaction, so that a frontend that reads early sees all of it or none (as blkback's connect()).
   Status publish_properties() {
     const auto properties = blkif::backend_property_keys(connection_->offer());
-    const auto negotiated = connection_->negotiated();
+    auto negotiated = connection_->negotiated();
+    negotiated["store"] = store_->description();
     return context_.keys.transaction([&](typename P::Keys&) -> Status {
       for (const auto& [key, value] : properties) {
         if (auto written = write(key, value); !written) return written;
@@ -351,6 +368,7 @@ class Device {
   bool watching_ = false;
   bool removed_ = false;
   bool halt_reported_ = false;
+  bool shortage_reported_ = false;
 };
 
 }  // namespace xblk::blkback

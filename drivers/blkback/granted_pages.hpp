@@ -199,7 +199,9 @@ class GrantedPages {
                                   HeldPages& held) {
     if (op.status != platform::GrantStatus::okay) {
       counters_.add(Counter::map_errors);
-      return op.status == platform::GrantStatus::no_device_space && hold_copy(i, segment, held);
+      if (op.status != platform::GrantStatus::no_device_space) return false;
+      counters_.add(Counter::map_capacity_errors);
+      return hold_copy(i, segment, held);
     }
     counters_.add(Counter::maps);
     Hold& hold = held.holds_[i];

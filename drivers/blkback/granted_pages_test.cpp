@@ -12,6 +12,7 @@
 #include <ostream>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "drivers/blkback/scripted_grants_testing.hpp"
@@ -396,15 +397,16 @@ TEST_F(GrantedPagesTest, FreePagesAreKeptUpToTheirCap) {
 
 struct Unmapping {
   std::uint32_t batch;
-  std::vector<std::size_t> requests;  // pages of requests released one after another, then flush_unmaps()
-  std::vector<std::size_t> calls;     // pages of each unmap
+  std::vector<std::size_t> requests;    // pages of requests released one after another
+  std::vector<std::size_t> at_release;  // pages of each unmap meanwhile
+  std::vector<std::size_t> at_flush;    // ... and by flush_unmaps()
 };
 
 TEST_F(GrantedPagesTest, UnmapsArePutTogether) {
   const std::vector<Unmapping> cases = {
-      {1, {11, 1, 11}, {11, 1, 11}},  // a call per request, whatever its size
-      {32, {11, 11, 11}, {32, 1}},       {32, {1, 1, 1}, {3}},      {32, {16, 16}, {32}},
-      {4, {11, 11}, {4, 4, 4, 4, 4, 2}}, {2, {1, 1, 1, 1}, {2, 2}}, {256, {1}, {1}},
+      {1, {11, 1, 11}, {11, 1, 11}, {}},  // a call per request, whatever its size
+      {32, {11, 11, 11}, {32}, {1}},       {32, {1, 1, 1}, {}, {3}},      {32, {16, 16}, {32}, {}},
+      {4, {11, 11}, {4, 4, 4, 4, 4}, {2}}, {2, {1, 1, 1, 1}, {2, 2}, {}}, {256, {1}, {}, {1}},
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE("case " + std::to_string(i));
@@ -415,10 +417,11 @@ TEST_F(GrantedPagesTest, UnmapsArePutTogether) {
     std::vector<HeldPages> held(cases[i].requests.size());
     for (std::size_t r = 0; r < held.size(); ++r) ASSERT_TRUE(acquire(pages_of(cases[i].requests[r]), held[r]));
     for (auto& pages : held) release(pages);
+    EXPECT_EQ(std::exchange(back_.unmap_batches, {}), cases[i].at_release);
     pages_->flush_unmaps();
-    EXPECT_EQ(back_.unmap_batches, cases[i].calls);
+    EXPECT_EQ(std::exchange(back_.unmap_batches, {}), cases[i].at_flush);
     pages_->flush_unmaps();
-    EXPECT_EQ(back_.unmap_batches.size(), cases[i].calls.size()) << "nothing is left, so nothing is called";
+    EXPECT_THAT(back_.unmap_batches, IsEmpty()) << "nothing is left, so nothing is called";
     expect_nothing_held();
   }
 }

@@ -53,7 +53,7 @@ class Manager {
       if (!path.empty()) touched.insert(path);
     }
     for (const auto& path : touched) evaluate(path);
-    for (auto& [path, device] : devices_) device->report_halted_ring();
+    for (auto& [path, device] : devices_) device->report_troubles();
   }
 
   // Hypervisor's word that a frontend's domain or process died.

@@ -67,7 +67,8 @@ class Ring final : public RingStep {
         store_(store),
         counters_(counters),
         slots_(config.slots),
-        capacity_(config.limits.capacity.value()) {
+        capacity_(config.limits.capacity.value()),
+        capacity_errors_before_(counters.get(Counter::map_capacity_errors)) {
     for (std::uint32_t i = config.slots; i-- > 0;) free_slots_.push_back(i);
     batch_.reserve(config.slots);
   }
@@ -128,6 +129,10 @@ class Ring final : public RingStep {
   [[nodiscard]] bool idle() const override { return in_flight_ == 0; }
   // The frontend broke the ring: nothing more is taken from it. Any thread.
   [[nodiscard]] bool halted() const { return halted_.load(std::memory_order_relaxed); }
+  // Since it was attached. Any thread.
+  [[nodiscard]] bool short_of_mappings() const {
+    return counters_.get(Counter::map_capacity_errors) != capacity_errors_before_;
+  }
   // Live resize; requests taken from now on are held against it. Any thread.
   void set_capacity(Sectors capacity) { capacity_.store(capacity.value(), std::memory_order_relaxed); }
   [[nodiscard]] EventPort port() const { return config_.port; }
@@ -449,8 +454,9 @@ class Ring final : public RingStep {
   std::uint32_t in_flight_ = 0;
   unsigned finished_in_step_ = 0;
   std::atomic<bool> halted_{false};
-  std::atomic<std::uint64_t> capacity_;  // sectors
-  bool kicked_ = true;                   // something said that there are requests: an event, a response, a full budget
+  std::atomic<std::uint64_t> capacity_;         // sectors
+  const std::uint64_t capacity_errors_before_;  // what the queue's counter held when the ring was made
+  bool kicked_ = true;  // something said that there are requests: an event, a response, a full budget
   bool taken_since_armed_ = false;
   Instant held_until_ = Instant::never();
   bool in_gate_ = false;

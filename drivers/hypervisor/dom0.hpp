@@ -34,7 +34,7 @@ class Dom0 {
     const DomainPtr domain = hypervisor_.find(peer, wait);
     Run run;
     for (std::size_t i = 0; i < ops.size(); ++i) {
-      const auto frame = pin(domain, ops[i], wait);
+      const auto frame = pin(domain, ops[i], spare_for_rings(), wait);
       const bool extends = frame && run.count > 0 && frame->value() == run.frame.value() + run.count &&
                            ops[i].access == ops[run.begin].access;
       if (!extends) {
@@ -70,9 +70,14 @@ class Dom0 {
     std::vector<FrameNumber> frames;
     for (std::size_t i = 0; i < grefs.size(); ++i) {
       ops[i].gref = grefs[i];
-      const auto frame = pin(domain, ops[i], wait);
+      const auto frame = pin(domain, ops[i], 0, wait);
       if (!frame) {
         unpin(domain, std::span(ops).first(i), ops[i].status, wait);
+        if (ops[i].status == platform::GrantStatus::no_device_space) {
+          return fail(ENOMEM, fmt::format("map a ring of {} pages of domain {}: all {} mappings of the host are in use "
+                                          "(vm.max_map_count, or the host's own limit)",
+                                          ops.size(), peer.value(), hypervisor_.maptrack().limit()));
+        }
         return fail(EINVAL, fmt::format("map ring page {} (grant {} of domain {}): grant status {}", i,
                                         grefs[i].value(), peer.value(), static_cast<int>(ops[i].status)));
       }
@@ -129,13 +134,19 @@ class Dom0 {
     FrameNumber frame{};
   };
 
-  // First half of a map: a handle and a pin, or a failed status and nothing held.
-  std::optional<FrameNumber> pin(const DomainPtr& domain, platform::MapOp& op, platform::LockWait& wait) {
+  // Pages that are mapped one by one have an alternative, grant copy; rings have none. Of the default vm.max_map_count
+  // this is enough for 64 devices with 4 of the largest rings, so that no cache of one device keeps another from
+  // connecting.
+  [[nodiscard]] std::uint32_t spare_for_rings() const { return hypervisor_.maptrack().limit() / 8; }
+
+  // First half of a map: a handle and a pin, or a failed status and nothing held. `spare`: handles to be left.
+  std::optional<FrameNumber> pin(const DomainPtr& domain, platform::MapOp& op, std::uint32_t spare,
+                                 platform::LockWait& wait) {
     op.address = nullptr;
     op.handle = {};
     op.status = platform::GrantStatus::bad_domain;
     if (domain == nullptr) return std::nullopt;
-    const auto handle = hypervisor_.maptrack().allocate(wait);
+    const auto handle = hypervisor_.maptrack().allocate(wait, spare);
     if (!handle) {
       op.status = platform::GrantStatus::no_device_space;
       return std::nullopt;

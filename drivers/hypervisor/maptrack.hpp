@@ -41,12 +41,13 @@ class Maptrack {
     for (std::uint32_t i = limit; i-- > 0;) push(slots_[i].home = i % list_count_, i);
   }
 
-  // Nothing: all handles are in use (GNTST_no_device_space).
-  std::optional<MapHandle> allocate(platform::LockWait& wait) {
+  // Nothing: all handles are in use (GNTST_no_device_space), but for `spare` that are kept for others.
+  std::optional<MapHandle> allocate(platform::LockWait& wait, std::uint32_t spare = 0) {
     const std::uint32_t first = list_count_ == 1 ? 0 : thread_ordinal() % list_count_;
     for (std::uint32_t i = 0; i < list_count_; ++i) {
       const std::uint32_t list = (first + i) % list_count_;  // i > 0: steal from another worker's list
-      const std::uint32_t index = with_list(list, wait, [&] { return pop(list); });
+      const std::uint32_t kept = (spare + list_count_ - 1 - list) / list_count_;  // this list's part of `spare`
+      const std::uint32_t index = with_list(list, wait, [&] { return lists_[list].length > kept ? pop(list) : kNone; });
       if (index != kNone) return make_handle(index);
     }
     return std::nullopt;

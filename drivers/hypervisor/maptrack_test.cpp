@@ -40,6 +40,18 @@ TEST_P(MaptrackTest, OneWorkerCanUseEveryHandleAndNoMore) {
   EXPECT_EQ(track_.in_use(), 0u);
 }
 
+TEST_P(MaptrackTest, WhoLeavesSomeHandlesForOthersDoesSoExactly) {
+  for (std::uint32_t spare = 0; spare <= kLimit; ++spare) {
+    SCOPED_TRACE(spare);
+    std::vector<MapHandle> handles;
+    while (const auto handle = track_.allocate(wait_, spare)) handles.push_back(*handle);
+    EXPECT_EQ(handles.size(), kLimit - spare);
+    while (const auto handle = track_.allocate(wait_)) handles.push_back(*handle);
+    EXPECT_EQ(handles.size(), kLimit);
+    for (const MapHandle handle : handles) track_.release(handle, wait_);
+  }
+}
+
 TEST_P(MaptrackTest, ClaimTakesTheEntryOnce) {
   const MapHandle handle = *track_.allocate(wait_);
   EXPECT_EQ(claim(handle), std::nullopt) << "nothing published yet";

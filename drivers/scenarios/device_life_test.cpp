@@ -29,8 +29,36 @@ class DeviceLife : public testing::TestWithParam<const char*> {
     EXPECT_TRUE(rig_.run_until([&] { return device.connected(); })) << device.failure();
     return device;
   }
+  int read_last_sectors_of(blkfront::Channel& channel, Sectors capacity, std::byte* buffer) {
+    const auto submitted = channel.submit({blkfront::IoOp::read, capacity - Sectors(8), Sectors(8), buffer, nullptr});
+    if (!submitted) return submitted.error().code;
+    channel.commit();
+    blkfront::Completion completion;
+    EXPECT_TRUE(rig_.run_until([&] { return channel.reap(0, {&completion, 1}, Nanos(0)) == 1; }));
+    return completion.error;
+  }
+
   ModelRig rig_{11};
 };
+
+TEST_F(DeviceLife, GrowsAndShrinksWithTheSizeInItsParams) {
+  auto& device = connect({.store = "ram:4MiB"});
+  auto channel = device.open_channel(0).value();
+  auto buffer = device.allocate_buffers(Bytes(kPageSize)).value();
+  EXPECT_EQ(read_last_sectors_of(*channel, Sectors(16384), buffer.data()), EINVAL) << "beyond the end of 4 MiB";
+
+  write_backend_key("params", "ram:8MiB");
+  ASSERT_TRUE(rig_.run_until([&] { return device.info().capacity == Sectors(16384); }));
+  EXPECT_EQ(backend_key("sectors"), "16384");
+  EXPECT_EQ(backend_key("state"), "4") << "no reconnect";
+  EXPECT_EQ(read_last_sectors_of(*channel, Sectors(16384), buffer.data()), 0);
+
+  write_backend_key("params", "ram:2MiB");
+  ASSERT_TRUE(rig_.run_until([&] { return device.info().capacity == Sectors(4096); }));
+  EXPECT_EQ(read_last_sectors_of(*channel, Sectors(8192), buffer.data()), EINVAL);
+  EXPECT_EQ(read_last_sectors_of(*channel, Sectors(4096), buffer.data()), 0);
+  device.free_buffers(buffer);
+}
 
 TEST_F(DeviceLife, AParamsKeyThatMakesNoSenseIsReportedAndChangesNothing) {
   auto& device = connect({.store = "ram:4MiB"});

@@ -110,7 +110,7 @@ TEST_P(HostileFront, TheSameGrefTwiceInOneRequestIsServed) {
 }
 
 TEST_P(HostileFront, AboveThePersistentCapGrantsAreMappedForOneRequest_Seed003) {
-  connect({.back_policy = {{"max-persistent-grants", "2"}}});
+  connect({.back_policy = {{"max-persistent-grants", "2"}, {"persistent-purge", "off"}}});
   for (std::uint32_t i = 0; i < 4; ++i) {
     EXPECT_EQ(ask(request(Op::write, i + 1), {whole_page(front_->grant(data_, i))}).status, ResponseStatus::okay);
   }

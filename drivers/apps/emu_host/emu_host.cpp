@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -45,7 +46,8 @@ bool is_restart(int signal_fd) {
 hypervisor::HypervisorConfig hypervisor_config(const HostOptions& options) {
   hypervisor::HypervisorConfig config;
   config.grant_locks = options.grant_locks;
-  config.maptrack_limit = hypervisor::emu::mapping_capacity();
+  const std::uint32_t capacity = hypervisor::emu::mapping_capacity();
+  config.maptrack_limit = options.mappings_max == 0 ? capacity : std::min(options.mappings_max, capacity);
   return config;
 }
 
@@ -93,6 +95,7 @@ Status EmuHost::listen() {
   hypervisor::emu::GuestServerConfig config;
   config.socket_path = options_.directory + "/hypervisor.sock";
   config.pages_max = options_.guest_memory_mib * (1024 * 1024 / kPageSize);
+  config.limits.grant_frames = options_.grant_frames;
   hypervisor::emu::GuestServerEvents events;
   events.on_guest_gone = [this](DomId domain) {
     if (manager_ != nullptr) manager_->frontend_gone(domain);

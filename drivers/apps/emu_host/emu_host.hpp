@@ -24,7 +24,9 @@ struct HostOptions {
   std::uint16_t guests = 1;
   unsigned workers = 1;
   hypervisor::GrantLocks grant_locks = hypervisor::GrantLocks::split;
-  std::uint32_t guest_memory_mib = 1024;  // at most, per guest
+  std::uint32_t guest_memory_mib = 1024;                     // at most, per guest
+  std::uint32_t grant_frames = hypervisor::kMaxGrantFrames;  // per guest
+  std::uint32_t mappings_max = 0;  // of guests' pages by the backends; 0: as many as the process may have
 };
 
 class EmuHost {

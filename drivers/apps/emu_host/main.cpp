@@ -32,6 +32,7 @@ int block_signals() {
   ::sigaddset(&signals, SIGUSR1);
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file store at RLIMIT_FSIZE: that request fails with EFBIG, not the host
   return ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -59,6 +60,11 @@ int main(int argc, char** argv) {
           {"coarse", xblk::hypervisor::GrantLocks::coarse}, {"split", xblk::hypervisor::GrantLocks::split}}));
   app.add_option("--guest-memory", options.guest_memory_mib, "Memory that a guest may ask for at most, in MiB")
       ->check(CLI::Range(1, 65536));
+  app.add_option("--max-grant-frames", options.grant_frames, "Grant-table frames of a guest, of 512 grants each")
+      ->check(CLI::Range(1u, xblk::hypervisor::kMaxGrantFrames));
+  app.add_option("--max-mappings", options.mappings_max,
+                 "Pages of guests that the backends may hold mapped (default: what vm.max_map_count leaves)")
+      ->check(CLI::Range(1u, xblk::hypervisor::kMaptrackLimitMax));
   app.add_flag("--die-with-parent", die_with_parent, "End when the process that started this one ends");
   try {
     app.parse(argc, argv);
