@@ -51,6 +51,14 @@ class PathInEnvironment {
   bool changed_ = false;
 };
 
+// xenstored answers with an errno alone when a domain has used up what it may have; its texts would mislead.
+std::string reason(const std::string& call, int code) {
+  if (code == ENOSPC && call == "begin of") return "the domain has as many transactions open as xenstored allows it";
+  if (code == ENOSPC) return "the domain's quota in xenstored is used up (number of nodes, or size of one)";
+  if (code == E2BIG && call == "watch") return "the domain has as many watches as xenstored allows it";
+  return std::strerror(code);
+}
+
 bool connection_lost(int code) {
   return code == EBADF || code == EPIPE || code == ECONNRESET;
 }
@@ -103,7 +111,7 @@ Error Client::error(const std::string& call, const std::string& path) {
   // With its reader thread running, libxenstore reports a lost connection as EINVAL first and as EBADF from then on.
   if (connection_lost(code) || (code == EINVAL && !alive()))
     return {ENOTCONN, what + "the connection to xenstored is lost"};
-  return {code, what + std::strerror(code)};
+  return {code, what + reason(call, code)};
 }
 
 bool Client::alive() {

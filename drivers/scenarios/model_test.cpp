@@ -75,11 +75,25 @@ TEST(ModelCapacity, WithoutMappingsLeftRequestsAreCopiedInsteadOfRefused) {
     ASSERT_TRUE(rig.run_until([&] { return device.connected(); })) << device.failure();
     run_workload(rig, device, 500, kSeed);
     EXPECT_GT(back_total(rig, Counter::maps), 0u);
-    EXPECT_GT(back_total(rig, Counter::map_errors), 0u);
+    EXPECT_GT(back_total(rig, Counter::map_capacity_errors), 0u);
+    EXPECT_EQ(back_total(rig, Counter::map_errors), back_total(rig, Counter::map_capacity_errors));
     EXPECT_GT(back_total(rig, Counter::copies), 0u);
     EXPECT_EQ(back_total(rig, Counter::responses_error), 0u);
+    ASSERT_EQ(rig.log().size(), 1u) << "it is said once";
+    EXPECT_NE(rig.log().front().find("no mapping capacity left"), std::string::npos) << rig.log().front();
     close_and_expect_no_leak(rig, device, kGuest);
   }
+}
+
+TEST(ModelCapacity, ADeviceConnectsAlthoughTheCacheOfAnotherHasTakenAllItCould) {
+  ModelRig rig(kSeed, {.maptrack_limit = 40});
+  auto& first = rig.add_guest(kGuest, {});
+  ASSERT_TRUE(rig.run_until([&] { return first.connected(); })) << first.failure();
+  run_workload(rig, first, 500, kSeed);
+  EXPECT_EQ(rig.usage().mappings, 35u) << "an eighth is kept for rings";
+  auto& second = rig.add_guest(DomId(2), {.front_policy = {{"queues", "4"}}});
+  ASSERT_TRUE(rig.run_until([&] { return second.connected(); })) << second.failure();
+  run_workload(rig, second, 500, kSeed);
 }
 
 TEST(ModelDeterminism, SameSeedSameTraceOtherSeedOtherTrace) {
