@@ -466,6 +466,10 @@ class Device final : public BlockDevice {
     for (const auto& [name, value] : options_.policy) entries[name] = value;
     auto policy = blkif::parse_front_policy(entries);
     if (!policy) return forward(policy.error(), options_.path);
+    // The toolstack may say so, too. Anything but a plain yes is a no: better to copy once too often.
+    if (keys_.read(options_.path + "/" + std::string(blkif::keys::kTrusted)).value_or("1") != "1") {
+      policy->trusted = false;
+    }
     return policy;
   }
 

@@ -137,32 +137,38 @@ class GrantPool {
   };
 
   void grow(std::uint32_t needed, PoolCosts& costs) {
-    while (needed > 0) {
-      const std::uint32_t room = setup_.capacity - pages_;
-      std::uint32_t added = add_block(std::min(std::max(needed, kGrowPages), room), costs);
-      if (added == 0) added = add_block(std::min(1u, room), costs);  // what memory there is may lie in pieces
+    for (std::uint32_t room = setup_.capacity - pages_; needed > 0 && room > 0; room = setup_.capacity - pages_) {
+      const std::uint32_t wanted = std::min(std::max(needed, kGrowPages), room);
+      // Near the end of memory or of the grant table, no more than is needed: others need some, too.
+      const std::uint32_t added = add_block(wanted, costs) ? wanted : add_block(1, costs) ? 1 : 0;
       if (added == 0) return;
       needed -= std::min(needed, added);
     }
   }
 
-  std::uint32_t add_block(std::uint32_t pages, PoolCosts& costs) {
-    if (pages == 0) return 0;
+  // All of its pages or none.
+  [[nodiscard]] bool add_block(std::uint32_t pages, PoolCosts& costs) {
     const auto block = hypervisor_.allocate_pages(setup_.backend, pages);
-    if (!block) return 0;
-    std::uint32_t usable = 0;
-    for (; usable < pages; ++usable) {
-      GrantedPage page{block->address + std::size_t{usable} * kPageSize, {}};
+    if (!block) return false;
+    const std::size_t before = free_.size();
+    for (std::uint32_t i = 0; i < pages; ++i) {
+      GrantedPage page{block->address + std::size_t{i} * kPageSize, {}};
       if (setup_.keep == Keep::granted && !grant(page, platform::Access::read_write, costs)) break;
       free_.push_back(page);
     }
-    if (usable == 0) {
-      hypervisor_.free_pages(*block);  // or each retry would eat another block
-      return 0;
+    if (free_.size() == before + pages) {
+      blocks_.push_back(*block);
+      pages_ += pages;
+      return true;
     }
-    blocks_.push_back(*block);
-    pages_ += usable;
-    return usable;
+    const std::size_t held = held_.size();
+    for (; free_.size() > before; free_.pop_back()) end_or_hold(free_.back(), costs);
+    if (held_.size() == held) {
+      hypervisor_.free_pages(*block);
+    } else {
+      blocks_.push_back(*block);  // for release()
+    }
+    return false;
   }
 
   // How many could be granted; none are if that is less than `least`.
@@ -170,13 +176,17 @@ class GrantPool {
     std::size_t n = 0;
     while (n < pages.size() && grant(pages[n], access, costs)) ++n;
     if (n >= least) return n;
-    // The backend was not told of these grants, but a hostile one can guess a reference: then it holds the page.
-    for (const auto& page : pages.first(n)) {
-      if (end(page.gref, costs)) continue;
-      held_.push_back(page);
-      std::erase_if(free_, [&](const GrantedPage& free) { return free.address == page.address; });
+    const std::size_t held = held_.size();
+    for (const auto& page : pages.first(n)) end_or_hold(page, costs);
+    for (std::size_t i = held; i < held_.size(); ++i) {
+      std::erase_if(free_, [&](const GrantedPage& page) { return page.address == held_[i].address; });
     }
     return 0;
+  }
+
+  // The backend was not told of this grant, but a hostile one can guess a reference: then it may hold the page.
+  void end_or_hold(const GrantedPage& page, PoolCosts& costs) {
+    if (!end(page.gref, costs)) held_.push_back(page);
   }
 
   bool grant(GrantedPage& page, platform::Access access, PoolCosts& costs) {

@@ -101,21 +101,22 @@ class RequestSender {
   void open_pages(blkif::Op op, std::uint64_t left, RequestState& sent) {
     const bool whole = view_.outstanding() > 0;
     const bool barrier = op == blkif::Op::write_barrier;  // never indirect
+    const std::uint32_t most = barrier ? kDirectMax : setup_.segments_max;
+    const auto room = flight_.data_room(sent).first(std::min(path_.pages_needed(sent.buffer, left), most));
     segments_.count = 0;
-    sent.indirect = false;
-    std::uint32_t pages = std::min(path_.pages_needed(sent.buffer, left), barrier ? kDirectMax : setup_.segments_max);
-    if (pages > kDirectMax) {
-      sent.indirect = path_.open_indirect(flight_.indirect_page(sent));
-      if (!sent.indirect && whole) return;
-      if (!sent.indirect) pages = kDirectMax;
-    }
-    const auto room = flight_.data_room(sent).first(pages);
     sent.bytes = static_cast<std::uint32_t>(path_.open(op, sent.buffer, left, whole, room, segments_));
+    sent.indirect = segments_.count > kDirectMax && path_.open_indirect(flight_.indirect_page(sent));
+    if (segments_.count > kDirectMax && !sent.indirect) give_up_pages(whole ? 0 : kDirectMax, sent);
     sent.data_pages = static_cast<std::uint16_t>(segments_.count);
-    if (sent.indirect && segments_.count <= kDirectMax) {
-      path_.close_indirect(flight_.indirect_page(sent));
-      sent.indirect = false;
-    }
+  }
+
+  // Without a page to list so many segments in: keeps the first `kept` of them.
+  void give_up_pages(std::uint32_t kept, RequestState& sent) {
+    const auto opened = flight_.data_room(sent).first(segments_.count);
+    // The backend was not told of them. If it holds one all the same, that page is out of use, and no harm is done.
+    static_cast<void>(path_.close(opened.subspan(kept)));
+    segments_.count = kept;
+    sent.bytes = static_cast<std::uint32_t>(to_bytes(blkif::transfer_length(segments_.all())).value());
   }
 
   void send(blkif::Request& request, RequestState& sent, std::uint32_t io) {

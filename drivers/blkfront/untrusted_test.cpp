@@ -159,6 +159,18 @@ TEST_F(FrontendTest, AnUntrustedBackendThatKeepsAPageEndsTheDevice_XSA396) {
   back_->unmap(kept);
 }
 
+TEST_F(FrontendTest, TheToolstackMayDistrustTheBackendToo_XSA403) {
+  ASSERT_TRUE(back_keys_.write(std::string(kFrontPath) + "/trusted", "0"));
+  back_->offer().persistent = false;
+  ASSERT_NO_FATAL_FAILURE(connect());
+  EXPECT_EQ(front_key("xblk-negotiated/trusted"), "0");
+  std::fill(buffer_.begin(), buffer_.end(), kSecret);
+  const auto request = ask(IoOp::read, 0, 1);
+  EXPECT_EQ(see(request.direct_segments()[0].gref), Page(kPageSize, std::byte{0}));
+  answer(request);
+  EXPECT_EQ(completion(), 0);
+}
+
 // What trusting the backend means, for comparison: nothing is copied, and the whole page is there to see.
 TEST_F(FrontendTest, ATrustedBackendGetsTheCallersOwnPage) {
   back_->offer().persistent = false;

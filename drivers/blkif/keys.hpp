@@ -43,6 +43,7 @@ inline constexpr std::string_view kDiscardSecure = "discard-secure";            
 inline constexpr std::string_view kBackend = "backend";               // path of the backend's directory
 inline constexpr std::string_view kBackendId = "backend-id";          // the backend's domain
 inline constexpr std::string_view kVirtualDevice = "virtual-device";  // device number
+inline constexpr std::string_view kTrusted = "trusted";               // 0: the backend may be hostile (default 1)
 
 // Frontend directory, written by the frontend before Initialised.
 inline constexpr std::string_view kNumQueues = "multi-queue-num-queues";  // absent: 1
