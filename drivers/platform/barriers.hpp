@@ -63,6 +63,14 @@ inline void copy_from_shared(void* to, const void* from, std::size_t size) {
 inline void copy_to_shared(void* to, const void* from, std::size_t size) {
   auto* out = static_cast<std::byte*>(to);
   const auto* in = static_cast<const std::byte*>(from);
+  while (size >= sizeof(std::uint64_t) && reinterpret_cast<std::uintptr_t>(out) % sizeof(std::uint64_t) == 0) {
+    std::uint64_t word;
+    std::memcpy(&word, in, sizeof word);
+    __atomic_store_n(reinterpret_cast<std::uint64_t*>(out), word, __ATOMIC_RELAXED);
+    in += sizeof word;
+    out += sizeof word;
+    size -= sizeof word;
+  }
   while (size >= sizeof(std::uint32_t) && reinterpret_cast<std::uintptr_t>(out) % sizeof(std::uint32_t) == 0) {
     std::uint32_t word;
     std::memcpy(&word, in, sizeof word);
