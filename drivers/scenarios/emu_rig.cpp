@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <vector>
 
@@ -23,13 +25,17 @@ namespace {
 constexpr const char* kDevid = "51712";
 
 // Runs the host with its stdout on `ready_fd` and its log in the directory. Only async-signal-safe calls after fork.
-pid_t spawn_host(const std::vector<std::string>& arguments, const std::string& log, int ready_fd) {
+pid_t spawn_host(const std::vector<std::string>& arguments, const std::string& log, int ready_fd,
+                 std::uint64_t descriptors_max) {
   std::vector<char*> argv;
   for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // Hard and soft: the host raises the soft one as far as it can.
+  const rlimit files{descriptors_max, descriptors_max};
+  if (descriptors_max != 0) ::setrlimit(RLIMIT_NOFILE, &files);
   const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   ::dup2(log_fd, STDERR_FILENO);
   ::dup2(ready_fd, STDOUT_FILENO);
@@ -39,16 +45,23 @@ pid_t spawn_host(const std::vector<std::string>& arguments, const std::string& l
 
 }  // namespace
 
-EmuRig::EmuRig(int guests, const std::string& grant_locks, int workers) {
+EmuRig::EmuRig(const EmuHostSetup& setup) {
   char name[] = "/tmp/xblk-rig-XXXXXX";
   XBLK_CHECK(::mkdtemp(name) != nullptr, "a temporary directory for the test");
   directory_ = name;
   int ready[2];
   XBLK_CHECK(::pipe2(ready, O_CLOEXEC) == 0, "a pipe for the test");
-  pid_ =
-      spawn_host({std::string(XBLK_BIN_DIR) + "/xblk-emu-host", "--dir", directory_, "--guests", std::to_string(guests),
-                  "--workers", std::to_string(workers), "--grant-locks", grant_locks, "--die-with-parent"},
-                 directory_ + "/host.log", ready[1]);
+  std::vector<std::string> arguments = {std::string(XBLK_BIN_DIR) + "/xblk-emu-host",
+                                        "--dir",
+                                        directory_,
+                                        "--guests",
+                                        std::to_string(setup.guests),
+                                        "--workers",
+                                        std::to_string(setup.workers),
+                                        "--die-with-parent"};
+  for (const auto& [policy, value] : setup.policies) arguments.insert(arguments.end(), {"--" + policy, value});
+  arguments.insert(arguments.end(), setup.options.begin(), setup.options.end());
+  pid_ = spawn_host(arguments, directory_ + "/host.log", ready[1], setup.descriptors_max);
   ::close(ready[1]);
   char answer[16] = {};
   const bool up = ::read(ready[0], answer, sizeof answer - 1) > 0 && std::string(answer) == "ready\n";
@@ -71,6 +84,29 @@ int EmuRig::stop() {
   ::waitpid(pid_, &status, 0);
   pid_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void EmuRig::kill_host() {
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+}
+
+void EmuRig::restart_backends() {
+  ::kill(pid_, SIGUSR1);
+}
+
+std::size_t EmuRig::host_descriptors() const {
+  const std::filesystem::directory_iterator open(fmt::format("/proc/{}/fd", pid_));
+  return static_cast<std::size_t>(std::distance(begin(open), end(open)));
+}
+
+std::size_t EmuRig::mapped_pieces(DomId guest) const {
+  std::ifstream maps(fmt::format("/proc/{}/maps", pid_));
+  const std::string memory = fmt::format("/memfd:xblk-guest-{} ", guest.value());
+  std::size_t pieces = 0;
+  for (std::string line; std::getline(maps, line);) pieces += line.find(memory) != std::string::npos ? 1 : 0;
+  return pieces;
 }
 
 std::string EmuRig::frontend_path(DomId guest) const {
@@ -131,6 +167,15 @@ void EmuRig::set_policies(DomId guest, const EmuVbd& vbd) {
     XBLK_CHECK(dom0_->write(frontend_path(guest) + "/xblk-policy/" + name, value).has_value(),
                "dom0 may write everything");
   }
+}
+
+void EmuRig::ask_for_reconnect(DomId guest) {
+  XBLK_CHECK(dom0_->write(frontend_path(guest) + "/xblk-policy/reconnect", std::to_string(++reconnects_)).has_value(),
+             "dom0 may write everything");
+}
+
+void EmuRig::set_store(DomId guest, const std::string& store) {
+  XBLK_CHECK(dom0_->write(backend_path(guest) + "/params", store).has_value(), "dom0 may write everything");
 }
 
 fio_engine::DeviceOptions EmuRig::options(DomId guest) const {

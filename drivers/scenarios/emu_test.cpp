@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "drivers/base/statistics_file.hpp"
+#include "drivers/scenarios/emu_checks.hpp"
 #include "drivers/scenarios/emu_rig.hpp"
 #include "drivers/scenarios/workload.hpp"
 
@@ -22,29 +22,6 @@ namespace {
 
 constexpr DomId kGuest{1};
 constexpr std::uint64_t kSeed = 20151114;
-
-// Polls with a bound that only a hang reaches.
-bool eventually(const std::function<bool()>& done) {
-  for (int i = 0; i < 2000; ++i) {
-    if (done()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
-std::uint64_t backend_gauge(EmuRig& rig, Gauge gauge, std::uint32_t queues) {
-  // After a disconnect the file says 0 queues; the gauges of those that existed must be zero all the same.
-  auto sample = read_statistics(rig.backend_statistics(kGuest), queues);
-  EXPECT_TRUE(sample) << sample.error().message;
-  return sample ? sample->total(gauge) : 1;
-}
-
-void expect_no_leak(EmuRig& rig, std::uint32_t queues) {
-  ASSERT_TRUE(eventually([&] { return rig.dom0().read(rig.backend_path(kGuest) + "/state").value_or("") == "6"; }));
-  EXPECT_EQ(backend_gauge(rig, Gauge::mappings_in_use, queues), 0u);
-  EXPECT_EQ(backend_gauge(rig, Gauge::persistent_cached, queues), 0u);
-  EXPECT_EQ(backend_gauge(rig, Gauge::requests_in_flight, queues), 0u);
-}
 
 // One thread per channel, each with its own part of the device.
 void run_threads(blkfront::BlockDevice& device, unsigned threads, std::uint64_t ios_each) {
@@ -87,7 +64,7 @@ TEST_P(EmuDataPath, ThreadsVerifyTheirDataOverSharedQueuesAndNothingLeaks) {
     run_threads(**device, 4, 400);
     EXPECT_TRUE((*device)->disconnect());
   }
-  expect_no_leak(rig, static_cast<std::uint32_t>(queues));
+  expect_closed_without_leak(rig, kGuest);
   EXPECT_EQ(rig.stop(), 0) << rig.log();
 }
 
@@ -178,7 +155,7 @@ TEST(EmuDeath, KilledGuestsLeaveNothingAndTheNextOneConnects) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5 * round));
     ::kill(guest, SIGKILL);
     ::waitpid(guest, nullptr, 0);
-    expect_no_leak(rig, 2);
+    expect_closed_without_leak(rig, kGuest);
   }
   auto device = rig.connect(kGuest);
   ASSERT_TRUE(device) << device.error().message;

@@ -8,6 +8,7 @@
 
 #include "drivers/base/statistics_file.hpp"
 #include "drivers/fio/fio_testing.hpp"
+#include "drivers/scenarios/emu_fio.hpp"
 #include "drivers/scenarios/emu_rig.hpp"
 
 namespace xblk::scenarios {
@@ -23,11 +24,7 @@ constexpr DomId kGuest{1};
 class FioOnEmu : public testing::Test {
  protected:
   FioOutcome fio(const std::string& arguments) {
-    const auto device = rig_.options(kGuest);
-    const std::string place = " --thread=1 --xblk_hypervisor=" + device.hypervisor_socket + " --xblk_domid=1" +
-                              " --xblk_xenstore=" + device.xenstore_socket + " --xblk_device=" + device.device +
-                              " --xblk_statistics=" + device.statistics_path + " --xblk_snapshots=" + snapshots_ + " ";
-    return fio_engine::run_fio(folder_, "xblk-fio", place + arguments);
+    return fio_engine::run_fio(folder_, "xblk-fio", fio_place(rig_.options(kGuest), snapshots_) + arguments);
   }
 
   // Over the whole last run of fio: end minus start, of one end's counter. Exact, as nothing is in flight at either; at

@@ -48,7 +48,7 @@ std::uint64_t run_workload(ModelRig& rig, blkfront::Device<ModelPlatform>& devic
     EXPECT_EQ(load->mismatches(), 0u);
     EXPECT_EQ(load->errors(), 0u);
     const auto offered = device.info().negotiated;
-    if (offered.flush && (offered.discard || !options.discards)) {
+    if ((offered.flush || offered.barrier) && (offered.discard || !options.discards)) {
       EXPECT_EQ(load->unsupported(), 0u);
     }
     trace = trace * 31 + load->trace();

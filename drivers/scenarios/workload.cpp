@@ -42,21 +42,48 @@ void Workload::turn() {
   for (unsigned i = 0; i < n; ++i) complete(completions[i]);
 }
 
-void Workload::submit(Slot& slot) {
-  blkfront::Io io = slot.io;
-  const std::uint64_t dice = random_.below(16);
-  io.op = dice < 7    ? blkfront::IoOp::read
-          : dice < 14 ? blkfront::IoOp::write
-          : dice < 15 ? blkfront::IoOp::flush
-                      : blkfront::IoOp::discard;
-  if (io.op == blkfront::IoOp::discard && !options_.discards) io.op = blkfront::IoOp::read;
+blkfront::Io Workload::draw() {
+  blkfront::Io io;
+  if (random_.one_in(options_.flush_one_in)) {
+    io.op = blkfront::IoOp::flush;
+    return io;
+  }
   io.count = Sectors(1 + random_.below(options_.sectors_max));
   io.sector = options_.first + Sectors(random_.below(options_.length.value() - io.count.value() + 1));
-  if (io.op == blkfront::IoOp::flush) io.count = io.sector = Sectors(0);
+  const std::uint64_t dice = random_.below(30);
+  io.op = dice < 14 ? blkfront::IoOp::read : dice < 28 ? blkfront::IoOp::write : blkfront::IoOp::discard;
+  if (dice > 26 && (options_.barriers || options_.discards)) {
+    const auto offered = device_.info().negotiated;
+    if (io.op == blkfront::IoOp::discard) {
+      draw_discard(io, offered);
+    } else if (options_.barriers && offered.barrier) {
+      io.op = blkfront::IoOp::barrier;
+    }
+  }
+  return io;
+}
+
+// Whole extents inside the range that was drawn; a read where there are none.
+void Workload::draw_discard(blkfront::Io& io, const blkfront::Negotiated& offered) {
+  const std::uint64_t extent = offered.discard_granularity / kSectorSize;
+  const std::uint64_t first = (io.sector.value() + extent - 1) / extent * extent;
+  const std::uint64_t end = (io.sector + io.count).value() / extent * extent;
+  if (!options_.discards || first >= end) {
+    io.op = blkfront::IoOp::read;
+    return;
+  }
+  io.sector = Sectors(first);
+  io.count = Sectors(end - first);
+  io.secure = offered.discard_secure && random_.one_in(2);
+}
+
+void Workload::submit(Slot& slot) {
+  blkfront::Io io = draw();
+  io.buffer = slot.io.buffer;
   if (io.op != blkfront::IoOp::flush && overlaps(io)) return;
   io.cookie = &slot;
   slot.io = io;
-  if (io.op == blkfront::IoOp::write) {
+  if (io.op == blkfront::IoOp::write || io.op == blkfront::IoOp::barrier) {
     slot.pattern = next_pattern_++;
     fill(slot);
   } else if (io.op == blkfront::IoOp::read) {
@@ -70,6 +97,7 @@ void Workload::submit(Slot& slot) {
     ++unsupported_;
   } else if (status.error().code != EAGAIN) {
     ++errors_;
+    last_error_ = status.error().code;
   }
 }
 
@@ -89,10 +117,16 @@ void Workload::complete(const blkfront::Completion& completion) {
   slot.busy = false;
   --in_flight_;
   ++completed_;
-  if (completion.error != 0) ++errors_;
-  const std::uint64_t first = (slot.io.sector - options_.first).value();
+  if (completion.error != 0) {
+    ++errors_;
+    last_error_ = completion.error;
+  }
+  // Of a flush, whose count is 0, nothing.
+  const std::uint64_t first = slot.io.op == blkfront::IoOp::flush ? 0 : (slot.io.sector - options_.first).value();
   for (std::uint64_t s = 0; completion.error == 0 && s < slot.io.count.value(); ++s) {
-    if (slot.io.op == blkfront::IoOp::write) expected_[first + s] = slot.pattern;
+    if (slot.io.op == blkfront::IoOp::write || slot.io.op == blkfront::IoOp::barrier) {
+      expected_[first + s] = slot.pattern;
+    }
     if (slot.io.op == blkfront::IoOp::discard) expected_[first + s] = 0;
   }
   if (completion.error == 0 && slot.io.op == blkfront::IoOp::read) verify(slot);

@@ -1,5 +1,5 @@
-// A verifying workload for scenarios: random reads, writes, flushes and discards on one channel, never two at once on
-// the same sectors, each read compared with what must be there.
+// A verifying workload for scenarios: random reads, writes, barriers, flushes and discards on one channel, never two at
+// once on the same sectors, each read compared with what must be there.
 #pragma once
 
 #include <array>
@@ -20,7 +20,10 @@ class Workload {
     std::uint32_t sectors_max = 64;  // per I/O
     Sectors first{};                 // the part of the device that is this workload's own
     Sectors length{4096};
+    // Each of them only while the device offers it.
     bool discards = true;
+    bool barriers = true;
+    unsigned flush_one_in = 16;  // I/Os
   };
 
   Workload(blkfront::BlockDevice& device, blkfront::Channel& channel, Options options, std::uint64_t seed);
@@ -35,6 +38,7 @@ class Workload {
 
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
   [[nodiscard]] std::uint64_t errors() const { return errors_; }
+  [[nodiscard]] int last_error() const { return last_error_; }  // errno value of the last of them; 0: none
   // Flushes and discards that the device refused, because the backend does not offer them.
   [[nodiscard]] std::uint64_t unsupported() const { return unsupported_; }
   // A digest of the order and content of everything that completed: equal for equal seeds.
@@ -48,6 +52,8 @@ class Workload {
   };
 
   void submit(Slot& slot);
+  [[nodiscard]] blkfront::Io draw();
+  void draw_discard(blkfront::Io& io, const blkfront::Negotiated& offered);
   void complete(const blkfront::Completion& completion);
   [[nodiscard]] bool overlaps(const blkfront::Io& io) const;
   void fill(const Slot& slot);
@@ -66,6 +72,7 @@ class Workload {
   std::uint64_t completed_ = 0;
   std::uint64_t mismatches_ = 0;
   std::uint64_t errors_ = 0;
+  int last_error_ = 0;
   std::uint64_t unsupported_ = 0;
   std::uint64_t trace_ = 0;
 };
