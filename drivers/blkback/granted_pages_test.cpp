@@ -461,6 +461,17 @@ TEST_F(GrantedPagesTest, UnusedGrantsLeaveInSlicesOfOneUnmapEach) {
   EXPECT_EQ(count(Counter::persistent_misses), 140u);
 }
 
+TEST_F(GrantedPagesTest, AFullSliceIsNoPromiseOfMore) {
+  PageOptions options = options_of(DataPath::persistent);
+  options.unused_limit = seconds(60);
+  open(options);
+  serve(pages_of(kPurgeSlice));
+  env_.advance_to(env_.now() + seconds(60));
+  serve(pages_of(1, kPurgeSlice));
+  EXPECT_FALSE(pages_->maintain(env_.now()));
+  EXPECT_EQ(count(Counter::persistent_purged), kPurgeSlice);
+}
+
 TEST_F(GrantedPagesTest, AGrantThatIsUsedAgainIsNotUnused) {
   PageOptions options = options_of(DataPath::persistent);
   options.unused_limit = seconds(60);
