@@ -103,10 +103,8 @@ class Ring final : public RingStep {
     if (others_will_look) return maintenance;
     const Instant look_again = hold_off(now);
     bool overflow = false;
-    if (view_.final_check(look_again == Instant::never() ? 1 : config_.holdoff) &&
-        (view_.unconsumed(overflow) > 0 || overflow)) {
-      return std::nullopt;
-    }
+    const bool pushed = view_.final_check(look_again == Instant::never() ? 1 : config_.holdoff);
+    if (pushed && (view_.unconsumed(overflow) > 0 || overflow)) return std::nullopt;
     return std::min(look_again, maintenance);
   }
   void maintain(Instant now) override { pages_.maintain(now); }

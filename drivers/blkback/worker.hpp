@@ -91,15 +91,15 @@ class Worker final : public RingRunner<typename Env::Waitable> {
     while (visitors_.load(std::memory_order_relaxed) > 0) env_.yield();
     platform::LockWait ignored;
     mutex_.lock(ignored);
-    std::optional<Instant> sleep_until;
+    std::optional<Instant> quiet_until;
     if (step_all()) {
       polling_since_ = Instant::never();
     } else if (!keep_polling()) {
-      sleep_until = arm_all();
+      quiet_until = arm_all();
     }
-    if (sleep_until || ++turns_ % kTurnsPerClockRead == 0) look_at_the_clock();
+    if (quiet_until || ++turns_ % kTurnsPerClockRead == 0) look_at_the_clock();
     mutex_.unlock();
-    if (sleep_until) wait_for_events(*sleep_until);
+    if (quiet_until) wait_for_events(*quiet_until);
   }
 
   bool step_all() {
