@@ -112,7 +112,7 @@ unsigned Queue::reap(unsigned min, std::span<blkfront::Completion> into, Nanos t
       spin();
       if (env_.now() - looked_ >= kLookAfterServer) look_after_server(Nanos(0));
     } else {
-      sleep(deadline);
+      wait_for_event(deadline);
     }
     n += take(into.subspan(n));
   }
@@ -159,7 +159,7 @@ bool Queue::spin() {
   return false;
 }
 
-void Queue::sleep(Instant deadline) {
+void Queue::wait_for_event(Instant deadline) {
   if (!ring_.arm()) look_after_server(std::min(deadline - env_.now(), kLookAfterServer));
   ring_.suppress();
 }

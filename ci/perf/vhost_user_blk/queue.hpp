@@ -67,7 +67,7 @@ class Queue {
   unsigned take(std::span<blkfront::Completion> into);
   unsigned take_failed(std::span<blkfront::Completion> into);
   bool spin();
-  void sleep(Instant deadline);
+  void wait_for_event(Instant deadline);
   void look_after_server(Nanos timeout);
 
   env::RealEnv env_;
