@@ -147,10 +147,24 @@ class Device {
     // What an earlier connection died of would be taken for the reason of the next failure.
     if (auto cleared = context_.keys.remove(path_ + "/xblk-error"); !cleared) return cleared;
     limits_ = {policy_.queues, policy_.ring_page_order, static_cast<std::uint16_t>(policy_.indirect_segments)};
-    for (const auto& [key, value] : blkif::backend_limit_keys(limits_)) {
-      if (auto written = write(key, value); !written) return written;
-    }
+    if (auto written = write_limits(); !written) return written;
     return set_state(blkif::XenbusState::init_wait);
+  }
+
+  // A key that says by its absence that something is not offered must not be left from an earlier offer. One
+  // transaction, as a frontend may be reading.
+  Status write_limits() {
+    return context_.keys.transaction([&](typename P::Keys& keys) -> Status {
+      if (limits_.indirect_segments_max == 0) {
+        if (auto removed = keys.remove(fmt::format("{}/{}", path_, blkif::keys::kMaxIndirectSegments)); !removed) {
+          return removed;
+        }
+      }
+      for (const auto& [key, value] : blkif::backend_limit_keys(limits_)) {
+        if (auto written = write(key, value); !written) return written;
+      }
+      return {};
+    });
   }
 
   // Policies may be toggled while no frontend is there to negotiate: what is offered at InitWait follows them.

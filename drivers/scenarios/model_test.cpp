@@ -218,6 +218,20 @@ TEST(ModelLifeCycle, FromFourQueuesToOneNoStaleKeyIsLeft) {
   close_and_expect_no_leak(rig, device, kGuest);
 }
 
+TEST(ModelLifeCycle, IndirectRequestsThatAreNoLongerOfferedAreNoLongerUsed) {
+  ModelRig rig(kSeed);
+  auto& device = rig.add_guest(kGuest, {.front_policy = {{"indirect-segments", "256"}}});
+  ASSERT_TRUE(rig.run_until([&] { return device.connected(); }));
+  EXPECT_EQ(device.info().negotiated.indirect_segments_max, 256u);
+  ASSERT_TRUE(rig.dom0_keys().write(ModelRig::backend_path(kGuest) + "/xblk-policy/indirect-segments", "0"));
+  ASSERT_TRUE(rig.dom0_keys().write(ModelRig::frontend_path(kGuest) + "/xblk-policy/reconnect", "1"));
+  ASSERT_TRUE(rig.run_until([&] { return device.connected() && device.info().negotiated.indirect_segments_max == 0; }))
+      << device.failure();
+  EXPECT_FALSE(rig.dom0_keys().read(ModelRig::backend_path(kGuest) + "/feature-max-indirect-segments"));
+  run_workload(rig, device, 300, kSeed, {.sectors_max = 256});
+  close_and_expect_no_leak(rig, device, kGuest);
+}
+
 TEST(ModelLifeCycle, AGuestThatDiesInMidRequestLeavesNothing) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

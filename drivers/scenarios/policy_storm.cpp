@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "drivers/blkif/wire.hpp"
 #include "drivers/scenarios/interop_matrix.hpp"
 
 namespace xblk::scenarios {
@@ -33,14 +34,24 @@ void set_defaults(PolicyPair& pair) {
   for (const PolicyFactor& factor : factors_of_devices()) set(pair, factor, factor.values.front());
 }
 
-blkif::PolicyMap agreement_of(const PolicyPair& pair) {
+blkif::PolicyMap frontend_agreement(const PolicyPair& pair) {
   const auto front = blkif::parse_front_policy(pair.front).value();
   const auto back = blkif::parse_back_policy(pair.back).value();
+  const std::uint64_t indirect = std::min(front.indirect_segments, back.indirect_segments);
   return {{"persistent", front.persistent && back.persistent ? "1" : "0"},
           {"queues", std::to_string(std::min(front.queues, back.queues))},
           {"ring-page-order", std::to_string(std::min(front.ring_page_order, back.ring_page_order))},
-          {"ordering", blkif::to_keys(back).at("ordering")},
-          {"discard", blkif::to_keys(back).at("discard")}};
+          {"indirect-segments", std::to_string(indirect > blkif::kDirectSegmentsMax ? indirect : 0)}};
+}
+
+// Of indirect requests it knows what it offered, not what became of it.
+blkif::PolicyMap backend_agreement(const PolicyPair& pair) {
+  auto agreement = frontend_agreement(pair);
+  const auto own = blkif::to_keys(blkif::parse_back_policy(pair.back).value());
+  for (const char* policy : {"indirect-segments", "ordering", "discard", "unmap-batch", "final-check"}) {
+    agreement[policy] = own.at(policy);
+  }
+  return agreement;
 }
 
 }  // namespace xblk::scenarios

@@ -15,7 +15,8 @@ struct PolicyPair {
 void change_policies(PolicyPair& pair, Prng& random);
 // Writes every policy's default, so that what was changed before is undone in a key store, too.
 void set_defaults(PolicyPair& pair);
-// Keys of xblk-negotiated, as the backend must publish them.
-blkif::PolicyMap agreement_of(const PolicyPair& pair);
+// Keys of xblk-negotiated, as each end must publish them.
+blkif::PolicyMap frontend_agreement(const PolicyPair& pair);
+blkif::PolicyMap backend_agreement(const PolicyPair& pair);
 
 }  // namespace xblk::scenarios

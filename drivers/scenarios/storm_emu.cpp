@@ -60,11 +60,13 @@ class Storm {
   bool came_back(std::uint16_t index) {
     const DomId guest(static_cast<std::uint16_t>(index + 1));
     const auto read = [&](const std::string& key) { return rig_.dom0().read(key).value_or(""); };
-    const std::string back = rig_.backend_path(guest);
-    if (read(back + "/state") != "4" || read(rig_.frontend_path(guest) + "/state") != "4") return false;
-    const auto agreed = agreement_of(asked_[index]);
-    return std::all_of(agreed.begin(), agreed.end(),
-                       [&](const auto& key) { return read(back + "/xblk-negotiated/" + key.first) == key.second; });
+    const auto agreed = [&](const std::string& path, const blkif::PolicyMap& agreement) {
+      return read(path + "/state") == "4" && std::all_of(agreement.begin(), agreement.end(), [&](const auto& key) {
+               return read(path + "/xblk-negotiated/" + key.first) == key.second;
+             });
+    };
+    return agreed(rig_.backend_path(guest), backend_agreement(asked_[index])) &&
+           agreed(rig_.frontend_path(guest), frontend_agreement(asked_[index]));
   }
 
   void wait_until_all_came_back() {

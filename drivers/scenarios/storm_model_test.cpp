@@ -108,11 +108,13 @@ class Storm {
 
   [[nodiscard]] bool came_back(const Loaded& guest) {
     if (!guest.device->connected()) return false;
-    for (const auto& [name, value] : agreement_of(guest.asked)) {
-      const std::string key = ModelRig::backend_path(guest.domain) + "/xblk-negotiated/" + name;
-      if (rig_.dom0_keys().read(key).value_or("") != value) return false;
-    }
-    return true;
+    const auto agreed = [&](const std::string& path, const blkif::PolicyMap& agreement) {
+      return std::all_of(agreement.begin(), agreement.end(), [&](const auto& key) {
+        return rig_.dom0_keys().read(path + "/xblk-negotiated/" + key.first).value_or("") == key.second;
+      });
+    };
+    return agreed(ModelRig::backend_path(guest.domain), backend_agreement(guest.asked)) &&
+           agreed(ModelRig::frontend_path(guest.domain), frontend_agreement(guest.asked));
   }
 
   // Asked now and then, as the question costs more than a turn.
