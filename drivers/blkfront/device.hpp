@@ -193,6 +193,8 @@ class Device final : public BlockDevice {
         return begin_closing();
       case blkif::FrontendAction::abandon:
         give_up();
+        closing_ = true;  // for good: there is nothing to come back to
+        failure_ = "the backend has closed the device without a word";
         return checked(set_state(blkif::XenbusState::closed));
       case blkif::FrontendAction::release:
         return release_and_maybe_reconnect();

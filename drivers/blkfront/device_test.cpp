@@ -130,6 +130,56 @@ TEST_P(Replaced, ASleeperSleepsThroughTheChangeOfBackends) {
   EXPECT_EQ(count(Counter::events_spurious), 1u) << "the successor's greeting";
 }
 
+// ---- a backend that ends (states row of the security list) ----------------------------------------------------------
+
+TEST_F(DeviceTest, ABackendThatJumpsToClosedEndsTheDeviceWithAReason) {
+  ASSERT_NO_FATAL_FAILURE(connect());
+  const auto request = ask(IoOp::read, 0, 8);
+  EXPECT_EQ(request.op, blkif::Op::read);
+  back_->release();
+  back_->set_state("6");
+  device_->turn();
+  EXPECT_EQ(completion(), ENODEV);
+  EXPECT_TRUE(device_->closed());
+  EXPECT_EQ(back_->frontend_state(), "6");
+  EXPECT_NE(device_->failure(), "");
+  EXPECT_EQ(submit(IoOp::read, 0, 8).error().code, ENODEV);
+  EXPECT_EQ(count(Counter::grants_issued), count(Counter::grants_ended)) << "everything is given back at once";
+}
+
+TEST_F(DeviceTest, ABackendThatClosesWithIoInFlightMayStillAnswerIt) {
+  ASSERT_NO_FATAL_FAILURE(connect());
+  const auto request = ask(IoOp::read, 0, 8);
+  back_->set_state("5");
+  device_->turn();
+  EXPECT_EQ(back_->frontend_state(), "5") << "it waits";
+  EXPECT_EQ(submit(IoOp::read, 0, 8).error().code, EAGAIN);
+  answer(request);
+  device_->turn();
+  EXPECT_EQ(completion(), 0);
+  EXPECT_EQ(back_->frontend_state(), "6");
+}
+
+// Two watches for one state, and a state that is of no use: the rings are set up once.
+TEST_F(DeviceTest, ASecondInitWaitAndAConnectedWithoutKeysAreSurvived) {
+  device_ =
+      std::make_unique<Device<TestPlatform>>(env_, *guest_, front_keys_, Device<TestPlatform>::Options{kFrontPath, {}},
+                                             StatisticsFile::anonymous(End::front, blkif::kQueuesMax));
+  ASSERT_TRUE(device_->start());
+  back_->publish_limits();
+  device_->turn();
+  const std::string ring = front_key("ring-ref");
+  back_->set_state("2");
+  device_->turn();
+  EXPECT_EQ(front_key("ring-ref"), ring);
+  EXPECT_EQ(back_->frontend_state(), "3");
+  back_->set_state("4");
+  device_->turn();
+  EXPECT_FALSE(device_->connected());
+  EXPECT_NE(device_->failure().find("sectors"), std::string::npos) << device_->failure();
+  EXPECT_EQ(back_->frontend_state(), "6");
+}
+
 // ---- what the keys say ---------------------------------------------------------------------------------------------
 
 TEST_F(DeviceTest, EveryPolicyInForceIsPublishedAndGoneAfterwards) {

@@ -189,7 +189,7 @@ class FrontendTest : public testing::Test {
     channel_.reset();
     if (!device_->closed()) close_and_expect_no_grants();
     back_->release();
-    device_->free_buffers(buffer_);
+    if (!buffer_.empty()) device_->free_buffers(buffer_);
     device_.reset();
     const auto all = guest_->allocate_pages(kDom0, kGuestPages);
     EXPECT_TRUE(all) << "pages are missing";

@@ -59,12 +59,7 @@ class Queue {
     if (!block) return forward(block.error(), "ring pages");
     ring_pages_ = *block;
     platform::initialise_ring(block->address, pages * kPageSize);
-    for (std::uint32_t i = 0; i < pages; ++i) {
-      auto gref = hypervisor_.grant(backend, FrameNumber(block->first_frame.value() + i), platform::Access::read_write);
-      if (!gref) return forward(gref.error(), "grant of a ring page");
-      ring_refs_.push_back(*gref);
-      ring.counters().add(Counter::grants_issued);
-    }
+    if (auto granted = grant_ring(backend); !granted) return granted;
     auto port = hypervisor_.allocate_port(backend);
     if (!port) return forward(port.error(), "event channel");
     port_ = *port;
@@ -77,10 +72,10 @@ class Queue {
     setup.shared = ring_pages_.address;
     setup.pages = ring_pages_.pages;
     setup.port = port_;
-    waiter.set_policy(policy);
     waiter.watch(port_);
     watched_ = true;
     const HeldRing<P> held(ring);
+    waiter.set_policy(policy);
     ring.attach(setup, pools.data, pools.indirect);
   }
 
@@ -109,6 +104,18 @@ class Queue {
       const HeldRing<P> held(ring);
       polled = ring.polled;
     }
+  }
+
+  Status grant_ring(DomId backend) {
+    const HeldRing<P> held(ring);
+    for (std::uint32_t i = 0; i < ring_pages_.pages; ++i) {
+      const FrameNumber frame(ring_pages_.first_frame.value() + i);
+      auto gref = hypervisor_.grant(backend, frame, platform::Access::read_write);
+      if (!gref) return forward(gref.error(), "grant of a ring page");
+      ring_refs_.push_back(*gref);
+      ring.counters().add(Counter::grants_issued);
+    }
+    return {};
   }
 
   std::uint32_t end_ring_grants(PoolCosts& costs) {

@@ -44,6 +44,7 @@ class RingWaiter {
   // For the control thread: whoever sleeps looks again.
   void wake() { waits_.wake(); }
 
+  // With the ring's lock held.
   void set_policy(const WaitPolicy& policy) { policy_ = policy; }
 
   // Called and returns with the ring's lock held. Waits until something may have changed for `mailbox`.
@@ -165,8 +166,8 @@ class RingWaiter {
   typename P::Front& hypervisor_;
   Ring<P>& ring_;
   typename Env::WaitSet waits_;
-  WaitPolicy policy_;
   // Under the ring's lock.
+  WaitPolicy policy_;
   bool look_closely_ = false;  // a hold-off ended in vain
   unsigned spurious_in_a_row_ = 0;
 };
