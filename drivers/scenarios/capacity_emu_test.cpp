@@ -56,8 +56,15 @@ class CapacityEmu : public testing::Test {
     const auto device = apps::EmuFrontend::open(options);
     return device ? "connected" : device.error().message;
   }
+  // A backend that waits for a frontend offers it before this returns; one that has closed, when it opens again.
   void ask(const blkif::PolicyMap& front, const blkif::PolicyMap& back) {
     rig_->set_policies(kGuest, {.front_policy = front, .back_policy = back});
+    if (!back.contains("queues")) return;
+    const auto read = [&](const char* key) {
+      return rig_->dom0().read(rig_->backend_path(kGuest) + "/" + key).value_or("");
+    };
+    EXPECT_TRUE(
+        eventually([&] { return read("state") != "2" || read("multi-queue-max-queues") == back.at("queues"); }));
   }
   std::string frontend_error() { return rig_->dom0().read(rig_->frontend_path(kGuest) + "/xblk-error").value_or(""); }
 

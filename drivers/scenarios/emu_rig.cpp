@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -152,21 +153,24 @@ void EmuRig::attach(DomId guest, const EmuVbd& vbd) {
       const auto& reader = front_key ? reads_front : reads_back;
       if (auto done = keys.set_permissions(key, front_key ? guest : kDom0, {&reader, 1}); !done) return done;
     }
-    return {};
+    // With the rest, so that the backend's first offer follows them.
+    return write_policies(keys, guest, vbd);
   });
   XBLK_CHECK(written.has_value(), "dom0 may write everything");
-  set_policies(guest, vbd);
 }
 
 void EmuRig::set_policies(DomId guest, const EmuVbd& vbd) {
-  for (const auto& [name, value] : vbd.back_policy) {
-    XBLK_CHECK(dom0_->write(backend_path(guest) + "/xblk-policy/" + name, value).has_value(),
-               "dom0 may write everything");
+  XBLK_CHECK(write_policies(*dom0_, guest, vbd).has_value(), "dom0 may write everything");
+}
+
+Status EmuRig::write_policies(keystore::Client& keys, DomId guest, const EmuVbd& vbd) const {
+  for (const auto& [directory, policies] :
+       {std::pair{backend_path(guest), vbd.back_policy}, {frontend_path(guest), vbd.front_policy}}) {
+    for (const auto& [name, value] : policies) {
+      if (auto done = keys.write(directory + "/xblk-policy/" + name, value); !done) return done;
+    }
   }
-  for (const auto& [name, value] : vbd.front_policy) {
-    XBLK_CHECK(dom0_->write(frontend_path(guest) + "/xblk-policy/" + name, value).has_value(),
-               "dom0 may write everything");
-  }
+  return {};
 }
 
 void EmuRig::ask_for_reconnect(DomId guest) {

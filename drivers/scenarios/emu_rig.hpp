@@ -65,6 +65,8 @@ class EmuRig {
   int stop();
 
  private:
+  [[nodiscard]] Status write_policies(keystore::Client& keys, DomId guest, const EmuVbd& vbd) const;
+
   std::string directory_;
   pid_t pid_ = -1;
   std::uint64_t reconnects_ = 0;
