@@ -5,11 +5,11 @@
 
 #include <array>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "drivers/blkback/connection.hpp"
+#include "drivers/peer/held_store.hpp"
 #include "drivers/peer/scripted_front.hpp"
 #include "drivers/scenarios/model_rig.hpp"
 
@@ -22,47 +22,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr DomId kGuest{1};
-
-// Keeps what is submitted until the test finishes it.
-class HeldStore final : public store::Store {
- public:
-  [[nodiscard]] store::Geometry geometry() const override {
-    store::Geometry geometry;
-    geometry.capacity = Sectors(8192);
-    geometry.secure_discard = true;
-    return geometry;
-  }
-  Status resize(Sectors) override { return {}; }
-  [[nodiscard]] std::string description() const override { return "held"; }
-  Result<std::unique_ptr<store::Queue>> open_queue() override { return std::make_unique<HeldQueue>(*this); }
-
-  void finish_oldest(int error = 0) {
-    ASSERT_FALSE(held.empty());
-    held.front().first->finished.push_back({held.front().second.cookie, error});
-    held.pop_front();
-  }
-  // What lies at the store, oldest first.
-  [[nodiscard]] std::vector<store::Op> operations() const {
-    std::vector<store::Op> ops;
-    for (const auto& [queue, operation] : held) ops.push_back(operation.op);
-    return ops;
-  }
-
-  struct HeldQueue final : store::Queue {
-    explicit HeldQueue(HeldStore& s) : owner(s) {}
-    void submit(std::span<const store::Operation> batch) override {
-      for (const auto& operation : batch) owner.held.emplace_back(this, operation);
-    }
-    unsigned reap(std::span<store::Finished> into) override {
-      unsigned n = 0;
-      for (; n < into.size() && !finished.empty(); ++n, finished.pop_front()) into[n] = finished.front();
-      return n;
-    }
-    HeldStore& owner;
-    std::deque<store::Finished> finished;
-  };
-  std::deque<std::pair<HeldQueue*, store::Operation>> held;
-};
 
 // Attached rings are stepped by the test alone.
 class ByHand final : public blkback::RingRunner<env::VirtualEnv::Waitable> {
@@ -150,7 +109,7 @@ class RingPolicies : public testing::Test {
       hypervisor::InProcessGuest<env::VirtualEnv>::create(hypervisor_, kGuest, 64).value();
   env::MemoryStore tree_;
   env::MemoryKeys keys_{tree_, kDom0};
-  HeldStore store_;
+  peer::HeldStore store_;
   ByHand runner_;
   std::array<QueueCounters, 4> counters_;
   std::vector<std::unique_ptr<Front>> fronts_;
