@@ -1,149 +1,15 @@
 #!/usr/bin/env python3
-"""The built xblk as a user meets it: a real run, and every fault of the environment it documents.
-
-usage: cli_test.py BIN_DIR SOURCE_DIR [unittest arguments]
-Each test has a home, a TMPDIR and a state directory of its own; what is left in them afterwards is a failure.
-"""
+"""The built xblk as a user meets it: real runs, stores, and what its commands say."""
 import json
 import os
 import pathlib
-import random
+import re
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 
-BIN = pathlib.Path(sys.argv[1]).resolve()
-SOURCE = pathlib.Path(sys.argv[2]).resolve()
-PATIENCE_S = 60
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup our children would inherit that it is ignored
-
-PROFILE = """
-name: tiny
-store: null:1GiB
-fixed: {guests: %(guests)d, rw: randread, bs: 4k, iodepth: 16}
-matrix:
-  persistent: [on, off]
-fio: {runtime: %(runtime)s, ramp_time: 200ms, time_based: on}
-repeats: %(repeats)d
-order: %(order)s
-"""
-
-
-def children_of(pid):
-    """Process ids below `pid`, deepest last."""
-    found = []
-    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            found += [int(child)] + children_of(int(child))
-    return found
-
-
-def command_of(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []
-
-
-def alive(pid):
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.home = pathlib.Path(tempfile.mkdtemp(prefix="xblk-cli-"))
-        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
-        self.temporary = self.home / "t"
-        self.temporary.mkdir()
-        self.state = self.home / "state"
-        self.environment = {**os.environ, "TMPDIR": str(self.temporary), "XDG_STATE_HOME": str(self.state),
-                            "XDG_RUNTIME_DIR": str(self.home)}
-        self.out = self.home / "run"
-
-    def profile(self, runtime="500ms", guests=1, repeats=1, order="sequential"):
-        path = self.home / "tiny.yaml"
-        path.write_text(PROFILE % {"runtime": runtime, "guests": guests, "repeats": repeats, "order": order})
-        return str(path)
-
-    def xblk(self, *arguments, code=0, environment=None):
-        """`code` None: whatever it is."""
-        done = subprocess.run([BIN / "xblk", *map(str, arguments)], env=environment or self.environment, cwd=self.home,
-                              capture_output=True, text=True, timeout=PATIENCE_S)
-        if code is not None:
-            self.assertEqual(done.returncode, code, f"{arguments}\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def complaint(self, *arguments, code, environment=None):
-        """The one line that stderr must hold."""
-        error = self.xblk(*arguments, code=code, environment=environment).stderr
-        self.assertEqual(error.count("\n"), 1, error)
-        return error
-
-    def start(self, *arguments):
-        process = subprocess.Popen([BIN / "xblk", *map(str, arguments)], env=self.environment, cwd=self.home,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-        def end():
-            process.kill()
-            process.communicate()
-        self.addCleanup(end)
-        return process
-
-    def wait_for_child(self, process, name):
-        """The pid of a descendant that runs `name`; of fio one with a job, not the one asked for its version."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            for pid in children_of(process.pid):
-                words = command_of(pid)
-                if os.path.basename(words[0].decode() if words else "") == name and b"--version" not in words:
-                    return pid
-            time.sleep(0.01)
-        self.fail(f"no {name} was started")
-
-    def wait_for_load(self, process):
-        """Until the first fio is past its connection."""
-        fio = self.wait_for_child(process, "fio")
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            if any(file.stat().st_size > 0 for file in self.out.glob("raw/*/*/*.snapshots.jsonl")):
-                return fio
-            time.sleep(0.01)
-        self.fail("fio wrote no snapshot")
-
-    def finish(self, process, code):
-        output, error = process.communicate(timeout=PATIENCE_S)
-        self.assertEqual(process.returncode, code, f"{output}\n{error}")
-        return output, error
-
-    def results(self):
-        return json.loads((self.out / "results.json").read_text())
-
-    def statuses(self):
-        return [point["status"] for point in self.results()["points"]]
-
-    def check_schema(self, document):
-        schema = SOURCE / "profiles/schema/results.schema.json"
-        import jsonschema
-        jsonschema.validate(document, json.loads(schema.read_text()))
-
-    def assert_no_orphan(self, processes):
-        deadline = time.monotonic() + 10
-        while any(map(alive, processes)) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        self.assertEqual([command_of(pid) for pid in processes if alive(pid)], [], "orphans")
-
-    def assert_nothing_left(self, processes=()):
-        self.assert_no_orphan(processes)
-        self.assertEqual(list(self.temporary.iterdir()), [], "left in TMPDIR")
-        self.assertEqual(list(self.state.glob("xblk/*")), [], "journals left")
+from cli_case import BIN, PATIENCE_S, SOURCE, Case, alive, main
 
 
 class Measuring(Case):
@@ -171,6 +37,65 @@ class Measuring(Case):
         # One repeat shows no effect, however large.
         self.xblk("compare", self.out, "--by", "persistent=on:off", code=3)
         self.xblk("compare", self.out, self.out, code=3)
+
+    def test_presets_and_policies_are_proven(self):
+        path = self.home / "presets.yaml"
+        path.write_text("""
+name: presets
+store: ram:64MiB
+fixed: {rw: randrw, bs: 16k, iodepth: 8, numjobs: 2, front.queues: 2}
+matrix:
+  preset: [linux-6.x, seed-2011, seed-2015]
+include:
+  - preset: seed-2012
+    persistent: on           # what the author changed
+  - preset: none
+    persistent: off
+    data-path: [copy, hybrid]
+    hybrid-threshold: 4096
+fio: {runtime: 300ms, ramp_time: 100ms, time_based: on}
+repeats: 1
+""")
+        document = json.loads(self.xblk("run", path, "--out", self.out, "--json", "--no-progress").stdout)
+        self.check_schema(document)
+        by_preset = {p["params"]["preset"]: p for p in document["points"]}
+        self.assertEqual(by_preset["seed-2011"]["negotiated"]["back"]["final-check"], "response")
+        self.assertEqual(by_preset["seed-2012"]["negotiated"]["back"]["data-path"], "persistent")
+        self.assertEqual(by_preset["seed-2015"]["negotiated"]["front"]["queues"], "2")
+        self.assertGreater(by_preset["seed-2012"]["mechanism"]["lookup_steps_per_io"]["median"],
+                           by_preset["none"]["mechanism"]["lookup_steps_per_io"]["median"])
+        for point in document["points"]:
+            self.assertEqual(point["status"], "ok", point["reason"])
+        self.xblk("compare", self.out, "--by", "preset=linux-6.x:seed-2011", code=3)  # one repeat shows nothing
+        self.assert_nothing_left()
+
+    def test_limits_are_those_of_a_real_host(self):
+        path = self.home / "limits.yaml"
+        path.write_text("""
+name: limits
+store: throttled:1000MB/s:10us:null:1GiB
+fixed: {guests: 2, rw: randread, bs: 4k, iodepth: 4, numjobs: 3, queues: 3, ring-page-order: 1}
+fio: {runtime: 2s, time_based: on}
+repeats: 1
+""")
+        planned = {l["name"]: l for l in json.loads(self.xblk("plan", path, "--json").stdout)["limits"]}
+        process = self.start("run", path, "--out", self.out, "--no-progress")
+        self.wait_for_load(process)
+        host = self.wait_for_child(process, "xblk-emu-host")
+        time.sleep(0.5)  # both guests are connected
+        files = len(list(pathlib.Path(f"/proc/{host}/fd").iterdir()))
+        socket = next(self.temporary.glob("xblk-host-*")) / "xenstored/socket"
+        listed = subprocess.run(["xenstore-ls", "-fp", "/local/domain/2"], env={**os.environ, "XENSTORED_PATH": socket},
+                                capture_output=True, text=True, check=True).stdout
+        mappings = len(pathlib.Path(f"/proc/{host}/maps").read_text().splitlines())
+        self.finish(process, 0)
+        owned = [line for line in listed.splitlines() if "(n2" in line]
+        # Whether the reconnect counter is there depends on the visit; the backend's file adds one.
+        self.assertIn(planned["xenstored entries"]["need"] - len(owned), range(0, 3), listed)
+        self.assertIn(planned["RLIMIT_NOFILE"]["need"] - files, range(0, 24))
+        self.assertLessEqual(mappings, planned["vm.max_map_count"]["need"])
+        self.assertFalse(any(limit["exceeded"] for limit in planned.values()))
+        self.assert_nothing_left()
 
     def test_stock_tools_see_and_drive_an_emulated_host(self):
         host = self.home / "h"
@@ -201,247 +126,71 @@ class Measuring(Case):
         self.assertIn("front Closed", self.xblk("vbd", "list", "--dir", host).stdout)
 
 
-class Faults(Case):
-    def run_and(self, act, code, runtime="2s", guests=1):
-        """Starts a run, acts when the first guest is under load; what it left, and what it printed on stderr."""
-        process = self.start("run", self.profile(runtime, guests), "--out", self.out, "--no-progress")
-        fio = self.wait_for_load(process)
-        family = children_of(process.pid)
-        act(process, fio)
-        _, error = self.finish(process, code)
-        return family, error
+class Stores(Case):
+    def store(self, size="8MiB:"):
+        return f"file:{size}{self.home}/disk-{{guest}}.img"
 
-    def test_killed_fio_fails_one_point(self):
-        family, error = self.run_and(lambda _, fio: os.kill(fio, signal.SIGKILL), 4, "1s", guests=2)
-        self.assertIn("fio was killed by SIGKILL", error)
-        self.assertEqual(self.statuses(), ["failed", "ok"], "the device of the dead guest serves the next one")
+    def disks(self):
+        return sorted(path.name for path in self.home.glob("*.img"))
+
+    def test_a_file_that_is_created_is_removed(self):
+        profile = self.profile(store=self.store(), guests=2, rw="randwrite")
+        plan = json.loads(self.xblk("plan", profile, "--json").stdout)
+        self.assertEqual([file["use"] for file in plan["store_files"]], ["create", "create"])
+        self.assertIn("disk-2.img: will be created, 8m", self.xblk("plan", profile).stdout)
+        self.assertEqual(self.disks(), [])
+
+        def look(_process, _fio):
+            self.assertEqual(self.disks(), ["disk-1.img", "disk-2.img"])
+        family, _ = self.run_and(look, 0, "300ms", store=self.store(), guests=2, rw="randwrite")
+        self.assertEqual(self.statuses(), ["ok", "ok"])
+        self.assertEqual(self.disks(), [])
         self.assert_nothing_left(family)
 
-    def test_killed_host(self):
-        family, error = self.run_and(
-            lambda process, _: os.kill(self.wait_for_child(process, "xblk-emu-host"), signal.SIGKILL), 4, "1s")
-        self.assertIn("the emulated host ended (killed by SIGKILL)", error)
-        self.assertEqual(self.statuses(), ["failed", "ok"], "the next point gets a new host")
-        self.assert_nothing_left(family)
+    def test_a_killed_run_leaves_it_to_restore(self):
+        family, _ = self.run_and(lambda process, _: process.kill(), -signal.SIGKILL, "60s", store=self.store())
+        self.assert_no_orphan(family)
+        self.assertEqual(self.disks(), ["disk-1.img"])
+        self.assertIn("disk-1.img: created", self.xblk("restore", "--list").stdout)
+        self.assertIn("1 files removed", self.xblk("restore").stdout)
+        self.assertEqual(self.disks(), [])
+        self.assert_nothing_left()
 
-    def test_killed_xenstored(self):
-        family, error = self.run_and(
-            lambda process, _: os.kill(self.wait_for_child(process, "xenstored"), signal.SIGKILL), 4, "1s")
-        self.assertIn("xenstored", error)
-        self.assertEqual(self.statuses(), ["failed", "ok"])
-        self.assert_nothing_left(family)
+    def test_a_file_of_somebody_else(self):
+        disk = self.home / "disk-1.img"
+        content = os.urandom(1 << 20)
+        disk.write_bytes(content)
+        writes = self.profile(store=self.store(""), rw="randwrite", runtime="300ms")
+        self.assertIn("WILL BE OVERWRITTEN", self.xblk("plan", writes).stdout)
+        self.assertIn(f"add --overwrite {disk}", self.complaint("run", writes, "--out", self.out, code=5))
+        self.assertFalse(self.out.exists())
+        self.assertEqual(disk.read_bytes(), content)
 
-    def test_first_interrupt_finishes_the_visit(self):
-        family, error = self.run_and(lambda process, _: process.send_signal(signal.SIGINT), 128 + signal.SIGINT, "1s")
-        self.assertIn("everything is restored", error)
-        self.assertEqual(self.statuses()[0], "ok")
-        self.assertEqual(self.results()["points"][1]["repeats"], [])
-        self.assert_nothing_left(family)
+        reads = self.profile(store=self.store(""), rw="randread", runtime="300ms")
+        self.assertIn("attached read-only", self.xblk("plan", reads).stdout)
+        self.xblk("run", reads, "--out", self.out, "--no-progress")
+        self.assertEqual(self.statuses(), ["ok", "ok"])
+        self.assertEqual(disk.read_bytes(), content)
 
-    def test_hang_up_finishes_the_visit_unless_nohup(self):
-        family, error = self.run_and(lambda process, _: process.send_signal(signal.SIGHUP), 128 + signal.SIGHUP, "1s")
-        self.assertIn("everything is restored", error)
-        self.assertEqual(self.statuses()[0], "ok")
-        self.assert_nothing_left(family)
+        writes = self.profile(store=self.store(""), rw="randwrite", runtime="300ms")
         shutil.rmtree(self.out)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self.addCleanup(signal.signal, signal.SIGHUP, signal.SIG_DFL)
-        family, _ = self.run_and(lambda process, _: process.send_signal(signal.SIGHUP), 0, "300ms")
+        self.xblk("run", writes, "--overwrite", disk, "--out", self.out, "--no-progress")
         self.assertEqual(self.statuses(), ["ok", "ok"])
-        self.assert_nothing_left(family)
-
-    def test_second_interrupt_stops_at_once(self):
-        def interrupt_twice(process, _):
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.3)
-            process.send_signal(signal.SIGTERM)
-        begun = time.monotonic()
-        family, _ = self.run_and(interrupt_twice, 128 + signal.SIGTERM, "60s")
-        self.assertLess(time.monotonic() - begun, 20)
-        self.assertEqual(self.statuses()[0], "inconclusive")
-        self.assert_nothing_left(family)
-
-    def test_killed_xblk_leaves_no_process_and_restore_tidies_up(self):
-        family, _ = self.run_and(lambda process, _: process.kill(), -signal.SIGKILL, "60s")
-        self.assert_no_orphan(family)
-        json.loads((self.out / "results.json").read_text())  # written whole before the kill
-        self.assertIn("xblk-policy/persistent", self.xblk("restore", "--list").stdout)
-        self.assertIn("the keys with it", self.xblk("restore").stdout)
-        self.assertEqual(self.xblk("restore").stdout, "nothing to restore\n")
+        self.assertEqual(disk.stat().st_size, len(content), "it stays")
+        self.assertNotEqual(disk.read_bytes(), content)
         self.assert_nothing_left()
 
-    def test_full_disk(self):
-        small = self.home / "small"
-        small.mkdir()
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200k", "tmpfs", small], capture_output=True).returncode:
-            self.out = pathlib.Path("/dev/full/run")  # not allowed to mount: the nearest thing
-            self.complaint("run", self.profile(), "--out", self.out, "--no-progress", code=5)
-            return
-        self.addCleanup(subprocess.run, ["umount", small])
-        self.assertIn("free some space", self.complaint("run", self.profile(), "--out", small / "run", code=5))
-        subprocess.run(["mount", "-o", "remount,size=4m", small], check=True)
-        self.out = small / "run"
-
-        def fill(_process, _fio):
-            with open(small / "fill", "wb", buffering=0) as file:
-                try:
-                    while file.write(bytes(4096)):
-                        pass
-                except OSError:
-                    pass
-        family, error = self.run_and(fill, 5, "1s")
-        self.assertIn("No space left on device", error)
-        self.results()  # the last one that fitted, whole
-        self.assert_nothing_left(family)
-        self.assertIn("free some space", self.complaint("run", "--resume", self.out, code=5))
-        (small / "fill").unlink()
-        self.xblk("run", "--resume", self.out, "--no-progress")
-        self.assertEqual(self.statuses(), ["ok", "ok"])
-        self.assert_nothing_left()
-
-    def test_output_that_cannot_be_written(self):
-        file = self.home / "file"
-        file.write_text("")
-        self.assertIn("cannot create", self.complaint("run", self.profile(), "--out", file / "run", code=5))
-        self.out.mkdir()
-        self.assertIn("never overwritten", self.complaint("run", self.profile(), "--out", self.out, code=5))
-
-    def test_wrong_fio(self):
-        for version, reason in {"fio-2.1.10": "too old", "fio-3.99": "was built for fio"}.items():
-            program = self.home / version
-            program.write_text(f"#!/bin/sh\necho {version}\n")
-            program.chmod(0o755)
-            self.assertIn(reason, self.complaint("run", self.profile(), "--fio", program, code=5))
-        nowhere = {**self.environment, "PATH": "/nonexistent"}
-        self.assertIn("apt-get install fio", self.complaint("run", self.profile(), code=5, environment=nowhere))
-        self.assert_nothing_left()
-
-    def test_socket_in_use(self):
-        host = self.home / "h"
-        self.xblk("emu", "up", "--dir", host, "--guests", "1")
-        try:
-            description = (host / "host.json").read_text()
-            (host / "host.json").unlink()
-            self.assertIn("another emulated host", self.complaint("emu", "up", "--dir", host, code=5))
-        finally:
-            (host / "host.json").write_text(description)
-            self.xblk("emu", "down", "--dir", host)
-
-    def test_directory_too_long_for_a_socket(self):
-        self.assertIn("socket path", self.complaint("emu", "up", "--dir", self.home / ("x" * 100), code=5))
-
-
-class Resume(Case):
-    VISITS = 6
-
-    def whole(self, sittings):
-        """The results are those of a run that was never cut off, but for how often it sat down."""
-        document = self.results()
-        self.check_schema(document)
-        repeats = [r for point in document["points"] for r in point["repeats"]]
-        self.assertEqual(sorted(r["order_position"] for r in repeats), list(range(self.VISITS)))
-        self.assertEqual({r["status"] for r in repeats}, {"ok"}, [r["reason"] for r in repeats])
-        self.assertEqual({p["status"] for p in document["points"]}, {"ok"})
-        self.assertNotIn(True, [r.get("interrupted") for r in repeats])
-        self.assertEqual(len(document["run"]["sittings"]), sittings)
-        self.assertLess(max(r.get("sitting", 0) for r in repeats), sittings)
-        self.assertNotEqual(document["run"]["ended"], "")
-        for repeat in repeats:
-            for file in repeat["raw_files"]:
-                self.assertGreater((self.out / file).stat().st_size, 0, file)
-        self.assert_nothing_left()
-        self.assertEqual(list(self.out.glob("*.tmp")), [])
-
-    def test_killed_at_random_moments(self):
-        seed = random.randrange(1 << 32)
-        dice = random.Random(seed)
-        profile = self.profile("200ms", repeats=3, order="interleaved")
-        sittings = 0
-        with self.subTest(seed=seed):
-            for _ in range(6):
-                begun = (self.out / "results.json").exists()
-                if not begun:
-                    shutil.rmtree(self.out, ignore_errors=True)
-                process = self.start("run", *(("--resume", self.out) if begun else (profile, "--out", self.out)))
-                time.sleep(dice.uniform(0.0, 4.0))
-                family = children_of(process.pid)
-                process.kill()
-                process.communicate()
-                self.assert_no_orphan(family)
-                if (self.out / "results.json").exists():
-                    sittings = len(self.results()["run"]["sittings"])
-            last = ("--resume", self.out) if sittings else (profile, "--out", self.out)
-            text = self.xblk("run", *last, "--no-progress").stdout
-            document = self.results()
-            self.whole(len(document["run"]["sittings"]))
-            self.assertIn(len(document["run"]["sittings"]), (sittings, sittings + 1))
-            if sittings:
-                self.assertIn(f"sitting 1 of {len(document['run']['sittings'])}", text)
-            again = self.xblk("run", "--resume", self.out)
-            self.assertIn("nothing is left to measure", again.stderr)
-            self.assertEqual(self.results(), document)
-
-    def test_order_and_seed_go_on(self):
-        profile = self.profile("300ms", repeats=3, order="interleaved")
-        self.xblk("run", profile, "--seed", "5", "--out", self.home / "whole", "--no-progress")
-        process = self.start("run", profile, "--seed", "5", "--out", self.out, "--no-progress")
-        self.wait_for_load(process)
-        process.send_signal(signal.SIGTERM)
-        _, error = self.finish(process, 128 + signal.SIGTERM)
-        self.assertIn(f"after 1 of {self.VISITS} visits; everything is restored; go on with 'xblk run --resume "
-                      f"{self.out}'", error)
-        self.assertIn("not whole: 1 of 6 visits", self.xblk("report", self.out).stdout)
-        self.xblk("run", "--resume", self.out / "results.json", profile, "--no-progress")
-        self.whole(2)
-
-        def order(directory):
-            points = json.loads((directory / "results.json").read_text())["points"]
-            return sorted((r["order_position"], p["id"], r["index"]) for p in points for r in p["repeats"])
-        self.assertEqual(order(self.out), order(self.home / "whole"))
-        text = self.xblk("report", self.out, "--html", self.home / "a.html").stdout
-        self.assertIn("sitting 2 of 2", text)
-        self.assertIn("sitting 2 of 2", (self.home / "a.html").read_text())
-        self.assertIn("note  base: sitting 2 of 2", self.xblk("compare", self.out, self.home / "whole", code=None).stdout)
-
-    def cut_off(self):
-        process = self.start("run", self.profile("10s", repeats=3), "--out", self.out, "--no-progress")
-        self.wait_for_load(process)
-        return process
-
-    def test_what_is_refused(self):
-        process = self.cut_off()
-        self.assertIn("in use by another process", self.complaint("run", "--resume", self.out, code=5))
-        family = children_of(process.pid)
-        process.kill()
-        process.communicate()
-        self.assert_no_orphan(family)
-        results = self.out / "results.json"
-        before = results.read_bytes()
-
-        other = self.home / "other.yaml"
-        other.write_text((self.home / "tiny.yaml").read_text().replace("iodepth: 16", "iodepth: 32"))
-        self.assertIn("other.yaml:4: is 'fixed: {guests: 1, rw: randread, bs: 4k, iodepth: 32}'",
-                      self.complaint("run", other, "--resume", self.out, code=2))
-        kept = (self.out / "profile.yaml").read_text()
-        (self.out / "profile.yaml").write_text(kept + "# a remark\n")
-        self.assertIn("profile.yaml:10: is '# a remark', and nothing", self.complaint("run", "--resume", self.out, code=2))
-        (self.out / "profile.yaml").write_text(kept)
-        for option in ("--repeats", "4"), ("--seed", "4"), ("--out", self.home / "x"):
-            self.xblk("run", "--resume", self.out, *option, code=2)
-
-        document = json.loads(before)
-        document["run"]["fingerprint"]["kernel"]["release"] = "2.6.18-xen"
-        results.write_text(json.dumps(document))
-        self.assertIn("kernel.release: 2.6.18-xen and", self.complaint("run", "--resume", self.out, code=5))
-        for torn in (before[:len(before) // 2], b"", b"\0" * len(before), b"[" * 100000):
-            results.write_bytes(torn)
-            self.assertIn("results.json", self.complaint("run", "--resume", self.out, code=2))
-        results.unlink()
-        self.assertIn("nothing was measured there", self.complaint("run", "--resume", self.out, code=2))
-        self.complaint("run", "--resume", self.home / "absent", code=5)
-        self.assertNotEqual(list(self.state.glob("xblk/*")), [], "whoever is refused has put nothing back")
-        results.write_bytes(before)
-        self.xblk("restore")
+    def test_what_no_host_can_use(self):
+        for store, message in {f"file:1GiB:{self.home}/none/disk": "cannot create a file in",
+                               f"file:{self.home}/absent": "no such file; write file:SIZE:",
+                               f"file:1GiB:{self.home}": "is a directory"}.items():
+            profile = self.profile(store=store)
+            self.assertIn(message, self.xblk("plan", profile).stdout)
+            self.assertIn(message, self.complaint("run", profile, "--out", self.out, code=5))
+        for store, message in {f"file:1GiB:{self.home}/d": "tiny.yaml:3:8: 2 guests would share",
+                               "file:1GiB:disk": "tiny.yaml:3:8: store 'file:1GiB:disk'",
+                               "throttled:fast:1ms:ram:1GiB": "tiny.yaml:3:8: store 'throttled:fast"}.items():
+            self.assertIn(message, self.complaint("plan", self.profile(store=store, guests=2), code=2))
 
 
 class Usage(Case):
@@ -470,6 +219,42 @@ class Usage(Case):
         for command in "doctor", "plan", "run", "report", "compare", "restore", "emu", "vbd":
             self.assertIn("Example", self.xblk(command, "--help").stdout, command)
 
+    def test_manual_and_completion_know_every_option(self):
+        manual = (SOURCE / "agent/cli/xblk.1").read_text().replace("\\-", "-")
+        completion = (SOURCE / "agent/cli/xblk.bash").read_text()
+        for command in "doctor", "plan", "run", "report", "compare", "restore", "emu", "vbd":
+            texts = [self.xblk(command, "--help").stdout]
+            listed = re.search(r"Subcommands:\n(.*?)\n\n", texts[0], re.S)
+            verbs = re.findall(r"^  (\w+) ", listed.group(1), re.M) if listed else []
+            texts += [self.xblk(command, verb, "--help").stdout for verb in verbs]
+            options = {option for text in texts for option in re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", text, re.M)}
+            line = re.search(rf"^      {command}\) words=\"(.*)\" ;;", completion, re.M).group(1).split()
+            self.assertEqual(options | set(verbs), set(line), command)
+            for option in options - {"--help"}:
+                self.assertIn(option, manual, f"{command} {option}")
+
+    def test_completion_knows_the_parameters(self):
+        script = (f'source {SOURCE}/agent/cli/xblk.bash; COMP_WORDS=(xblk compare a --by final-c); COMP_CWORD=4; '
+                  'compopt() { :; }; _xblk; echo "${COMPREPLY[@]}"')
+        path = f"{BIN}:{os.environ['PATH']}"
+        done = subprocess.run(["bash", "-c", script], env={**self.environment, "PATH": path}, capture_output=True, text=True)
+        self.assertEqual(done.stdout, "final-check=\n", done.stderr)
+
+    def test_policies_are_those_of_the_drivers(self):
+        listed = json.loads(self.xblk("plan", "--list-policies", "--json").stdout)
+        text = self.xblk("plan", "--list-policies").stdout
+        table = (SOURCE / "drivers/blkif/policy.cpp").read_text()
+        names = {parameter["name"] for parameter in listed["parameters"]}
+        own = set(re.findall(r'^    (?:words|boolean|integer)\("([a-z-]+)"', table, re.M))
+        self.assertGreater(len(own), 20)
+        self.assertEqual(own - names, set())
+        for name in names:
+            self.assertIn(f"{name}  (", text)
+        self.assertEqual(listed["presets"]["none"], {})
+        self.assertEqual(listed["presets"]["seed-2011"]["back.final-check"], "response")
+        schema = json.loads(self.xblk("plan", "--schema").stdout)
+        self.assertEqual(set(schema["definitions"]["selection"]["properties"]), names)
+
     def test_usage_errors(self):
         for arguments in ([], ["frobnicate"], ["run"], ["report", "/nonexistent"], ["compare", "/nonexistent"]):
             self.xblk(*arguments, code=2)
@@ -484,4 +269,4 @@ class Usage(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+    main()

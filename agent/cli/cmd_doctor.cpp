@@ -1,14 +1,14 @@
 // xblk doctor: what works on this machine, and what to do about the rest.
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <thread>
-
 #include "agent/cli/command.hpp"
+#include "agent/cli/profile_options.hpp"
 #include "agent/fio/discovery.hpp"
 #include "agent/host/files.hpp"
+#include "agent/host/limits.hpp"
 #include "agent/host/linux/linux_host.hpp"
+#include "agent/plan/capacity.hpp"
 #include "agent/run/emu_rig.hpp"
 #include "agent/toggle/journal.hpp"
 
@@ -28,11 +28,6 @@ struct Finding {
 Finding from(std::string name, const Status& status, std::string good) {
   if (status) return {std::move(name), Grade::ok, std::move(good)};
   return {std::move(name), Grade::broken, status.error().message};
-}
-
-std::uint64_t number_in(const char* path) {
-  const auto text = host::read_file(path, 64);
-  return text ? std::strtoull(text->c_str(), nullptr, 10) : 0;
 }
 
 void check_fio(std::vector<Finding>& findings, host::Host& host) {
@@ -89,17 +84,28 @@ Status try_state_directory() {
   return {};
 }
 
-void check_limits(std::vector<Finding>& findings) {
-  constexpr std::uint64_t kMappingsOfQuick = 65530;  // the kernel's default carries every profile of this repository
-  constexpr std::uint64_t kDescriptors = 1024;
+// Against a profile what it needs; without one the limits alone.
+void check_limits(std::vector<Finding>& findings, const std::optional<run::Schedule>& schedule) {
+  const auto machine = host::limits();
+  if (!schedule) {
+    for (const plan::Limit& limit : plan::limits_of({}, machine)) {
+      findings.push_back({limit.name, Grade::ok, fmt::format("{} {}", limit.value, limit.of)});
+    }
+    return;
+  }
+  for (const auto& [limit, point] : plan::worst_limits(schedule->points, schedule->profile.store, machine)) {
+    if (limit.exceeded()) {
+      findings.push_back(
+          {limit.name, Grade::note,
+           fmt::format("{} {}; point {} can need {}: {}", limit.value, limit.of, point, limit.need, limit.beyond)});
+    } else {
+      findings.push_back({limit.name, Grade::ok, fmt::format("{} {}; {} at most", limit.value, limit.of, limit.need)});
+    }
+  }
+}
+
+void check_machine(std::vector<Finding>& findings) {
   constexpr std::uint64_t kMemoryMiB = 1024;
-  const auto maps = number_in("/proc/sys/vm/max_map_count");
-  findings.push_back({"vm.max_map_count", maps >= kMappingsOfQuick ? Grade::ok : Grade::note,
-                      fmt::format("{}; 'xblk plan' says what a profile needs", maps)});
-  rlimit files{};
-  ::getrlimit(RLIMIT_NOFILE, &files);
-  findings.push_back({"RLIMIT_NOFILE", files.rlim_max >= kDescriptors ? Grade::ok : Grade::note,
-                      fmt::format("{} (hard limit {})", files.rlim_cur, files.rlim_max)});
   const std::uint64_t free_mib = static_cast<std::uint64_t>(::sysconf(_SC_AVPHYS_PAGES)) *
                                  static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) / (1 << 20);
   findings.push_back(
@@ -125,7 +131,7 @@ void check_interrupts(std::vector<Finding>& findings, host::Host& host) {
                               : "/proc/interrupts has no TLB row: results come without tlb_ipis_per_io"});
 }
 
-std::vector<Finding> examine(host::Host& host) {
+std::vector<Finding> examine(host::Host& host, const std::optional<run::Schedule>& schedule) {
   std::vector<Finding> findings;
   const auto programs = run::own_programs();
   check_fio(findings, host);
@@ -138,7 +144,8 @@ std::vector<Finding> examine(host::Host& host) {
   findings.push_back(from("sealed memory", try_memfd(), "memfd_create works"));
   findings.push_back(from("state directory", try_state_directory(), "writable"));
   check_journals(findings);
-  check_limits(findings);
+  check_machine(findings);
+  check_limits(findings, schedule);
   check_interrupts(findings, host);
   std::error_code ignored;
   const bool xen = fs::exists("/proc/xen/capabilities", ignored);
@@ -150,17 +157,23 @@ std::string_view to_string(Grade grade) {
   return grade == Grade::ok ? "ok" : grade == Grade::note ? "note" : "broken";
 }
 
-int doctor(bool json) {
+int doctor(const std::string& profile, bool json) {
   auto host = host::create_linux_host();
   if (!host) return complain(kEnvironment, host.error().message);
-  const auto findings = examine(**host);
+  std::optional<run::Schedule> schedule;
+  if (!profile.empty()) {
+    auto read = ProfileOptions{.profile = profile}.schedule(0);
+    if (!read) return complain(kUsage, read.error().message);
+    schedule = *std::move(read);
+  }
+  const auto findings = examine(**host, schedule);
   report::Json list = report::Json::array();
   std::string text;
   bool broken = false;
   for (const Finding& finding : findings) {
     broken = broken || finding.grade == Grade::broken;
     list.push_back({{"check", finding.name}, {"grade", to_string(finding.grade)}, {"detail", finding.detail}});
-    text += fmt::format("{:<7} {:<22} {}\n", to_string(finding.grade), finding.name, finding.detail);
+    text += fmt::format("{:<7} {:<29} {}\n", to_string(finding.grade), finding.name, finding.detail);
   }
   text += broken ? "\nexperiments cannot run here until what is broken is repaired\n" : "\nexperiments can run here\n";
   const int code = broken ? kEnvironment : kOk;
@@ -173,11 +186,14 @@ int doctor(bool json) {
 void add_doctor(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("doctor", "Check what works on this machine, and say what to install");
   command->footer(
-      "Example:\n  xblk doctor --json | jq -r '.checks[] | select(.grade != \"ok\") | .detail'\n"
+      "Examples:\n  xblk doctor profiles/matrix.yaml     the limits that this profile meets\n  xblk doctor --json | jq "
+      "-r '.checks[] | select(.grade != \"ok\") | .detail'\n"
       "Exit code 5 when experiments cannot run.");
   auto json = std::make_shared<bool>(false);
+  auto profile = std::make_shared<std::string>();
+  command->add_option("profile", *profile, "Hold the limits of this machine against what the profile needs");
   command->add_flag("--json", *json, "The findings as JSON");
-  command->callback([=, &action] { action = [=] { return doctor(*json); }; });
+  command->callback([=, &action] { action = [=] { return doctor(*profile, *json); }; });
 }
 
 }  // namespace xblk::cli

@@ -143,9 +143,16 @@ void add_emu(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   up_command->add_option("--store", options->store, "Each guest's disk: null:SIZE or ram:SIZE")->capture_default_str();
-  up_command->add_option("--grant-locks", options->spec.grant_locks, "Locking of the grant tables")
-      ->check(CLI::IsMember({"coarse", "split"}))
-      ->capture_default_str();
+  for (const blkif::PolicyKey& key : blkif::policy_keys()) {
+    if (!key.applies_to(blkif::PolicyEnd::host)) continue;
+    const std::string name(key.name);
+    up_command->add_option("--" + name, options->spec.host.at(name), std::string(key.help))
+        ->check([&key](const std::string& text) {
+          const auto value = blkif::parse_policy_value(key, text);
+          return value ? std::string() : value.error().message;
+        })
+        ->capture_default_str();
+  }
   add_verb(*group, action, options, "down", "End it", down);
   add_verb(*group, action, options, "status", "What runs there, as JSON", status);
   auto* env_command = add_verb(*group, action, options, "env", "Shell code that aims xenstore tools at it", env);

@@ -1,11 +1,14 @@
 // xblk plan: everything a run would do, and nothing done.
 #include "agent/cli/command.hpp"
+#include "agent/cli/parameter_list.hpp"
 #include "agent/cli/profile_options.hpp"
-#include "agent/host/files.hpp"
+#include "agent/host/limits.hpp"
 #include "agent/plan/capacity.hpp"
+#include "agent/plan/schema.hpp"
 #include "agent/report/format.hpp"
 #include "agent/run/experiment.hpp"
 #include "agent/run/load.hpp"
+#include "agent/run/store_files.hpp"
 
 namespace xblk::cli {
 namespace {
@@ -16,20 +19,14 @@ using report::Json;
 const run::HostLayout kHost{"HOST"};
 const std::filesystem::path kRun = "RUN";
 
-std::uint64_t max_map_count() {
-  constexpr std::uint64_t kKernelDefault = 65530;
-  const auto text = host::read_file("/proc/sys/vm/max_map_count", 64);
-  return text ? std::strtoull(text->c_str(), nullptr, 10) : kKernelDefault;
-}
-
 struct PointPlan {
   std::vector<std::string> fio_commands;
   std::vector<toggle::KeyWrite> writes;
   plan::Capacity capacity;
 };
 
-Result<PointPlan> plan_of(const plan::Point& point, const run::Programs& programs) {
-  PointPlan out{.capacity = plan::capacity_of(point)};
+Result<PointPlan> plan_of(const run::Schedule& schedule, const plan::Point& point, const run::Programs& programs) {
+  PointPlan out{.capacity = plan::capacity_of(point, schedule.profile.store)};
   for (unsigned guest = 1; guest <= point.guests; ++guest) {
     const auto vbd = run::vbd_of(guest);
     const auto files = run::GuestFiles::in(kRun / run::RunLayout::visit(point.id, 0), vbd.guest);
@@ -65,8 +62,8 @@ Result<std::vector<toggle::KeyWrite>> attach_writes(const run::Schedule& schedul
   for (const plan::Point& point : schedule.points) guests = std::max(guests, point.guests);
   RecordingKeys keys;
   for (unsigned guest = 1; guest <= guests; ++guest) {
-    auto attached =
-        toggle::attach(keys, {.vbd = run::vbd_of(guest), .params = plan::to_string(schedule.profile.store)});
+    auto attached = toggle::attach(
+        keys, {.vbd = run::vbd_of(guest), .params = plan::store_of_guest(schedule.profile.store, guest)});
     if (!attached) return tl::unexpected(attached.error());
   }
   return keys.writes;
@@ -84,12 +81,60 @@ std::string text_of(const std::vector<toggle::KeyWrite>& writes) {
   return text;
 }
 
-std::string text_of(const plan::Point& point, const PointPlan& planned, std::uint64_t map_limit) {
+std::string text_of(const std::vector<run::StoreFile>& files) {
+  std::string text = files.empty() ? "" : "\nfiles of the guests' disks\n";
+  for (const run::StoreFile& file : files) text += "  " + run::describe(file) + "\n";
+  return text;
+}
+
+Json json_of(const std::vector<run::StoreFile>& files) {
+  Json list = Json::array();
+  for (const run::StoreFile& file : files) {
+    list.push_back({{"path", file.path.string()},
+                    {"use", to_string(file.use)},
+                    {"size_bytes", file.size.value()},
+                    {"problem", file.problem.empty() ? Json(nullptr) : Json(file.problem)}});
+  }
+  return list;
+}
+
+std::vector<std::string> warnings_of(const PointPlan& planned, const host::Limits& machine) {
+  std::vector<std::string> out;
+  for (const plan::Limit& limit : plan::limits_of(planned.capacity, machine)) {
+    if (limit.exceeded()) out.push_back(plan::warning_of(limit));
+  }
+  return out;
+}
+
+std::string text_of(const std::vector<plan::WorstLimit>& limits) {
+  std::string text = "\nlimits, and what the point that needs most can need\n";
+  for (const auto& [limit, point] : limits) {
+    text += fmt::format("  {:<28} {:>8}  needs {:>8}  {}\n", limit.name, limit.value, limit.need, limit.of);
+    if (limit.exceeded()) text += fmt::format("    warning: {} (point {})\n", limit.beyond, point);
+  }
+  return text;
+}
+
+Json json_of(const std::vector<plan::WorstLimit>& limits) {
+  Json list = Json::array();
+  for (const auto& [limit, point] : limits) {
+    list.push_back({{"name", limit.name},
+                    {"value", limit.value},
+                    {"need", limit.need},
+                    {"exceeded", limit.exceeded()},
+                    {"of", limit.of},
+                    {"beyond", limit.beyond},
+                    {"point", point}});
+  }
+  return list;
+}
+
+std::string text_of(const plan::Point& point, const PointPlan& planned, const host::Limits& machine) {
   std::string out =
       fmt::format("\npoint {}\n  needs at most {:.1f} MiB and {} grants per guest, {} mappings in the host\n", point.id,
                   static_cast<double>(planned.capacity.guest_memory.value()) / (1 << 20), planned.capacity.guest_grants,
                   planned.capacity.host_mappings);
-  if (const auto warning = plan::capacity_warning(planned.capacity, map_limit)) out += "  warning: " + *warning + "\n";
+  for (const std::string& warning : warnings_of(planned, machine)) out += "  warning: " + warning + "\n";
   out += "  xenstore writes\n";
   out += text_of(planned.writes);
   out += "  fio commands, one per guest\n";
@@ -97,16 +142,15 @@ std::string text_of(const plan::Point& point, const PointPlan& planned, std::uin
   return out;
 }
 
-Json json_of(const plan::Point& point, const PointPlan& planned, std::uint64_t map_limit) {
+Json json_of(const plan::Point& point, const PointPlan& planned, const host::Limits& machine) {
   Json params = Json::object();
   for (const auto& [name, value] : point.params) params[name] = value;
-  const auto warning = plan::capacity_warning(planned.capacity, map_limit);
   return {{"id", point.id},
           {"params", std::move(params)},
           {"guest_memory_bytes", planned.capacity.guest_memory.value()},
           {"guest_grants", planned.capacity.guest_grants},
           {"host_mappings", planned.capacity.host_mappings},
-          {"warning", warning ? Json(*warning) : Json(nullptr)},
+          {"warnings", warnings_of(planned, machine)},
           {"xenstore_writes", json_of(planned.writes)},
           {"fio_commands", planned.fio_commands}};
 }
@@ -119,20 +163,20 @@ Nanos estimated_time(const run::Schedule& schedule) {
   return run::planned_load(schedule) + run::kVisitOverhead * static_cast<std::int64_t>(schedule.visits.size());
 }
 
-std::string heading(const run::Schedule& schedule, std::uint64_t map_limit) {
+std::string heading(const run::Schedule& schedule) {
   const auto& profile = schedule.profile;
   return fmt::format(
       "profile {} ({}), platform {}, store {}\n"
       "{} points x {} repeats = {} visits, {} order, seed {}\n"
-      "load {:.0f} s, in all about {:.0f} s; vm.max_map_count is {}\n"
+      "load {:.0f} s, in all about {:.0f} s\n"
       "HOST and RUN stand for the directories of the emulated host and of the results, made when a run starts\n",
       profile.name, profile.source, profile.platform, plan::to_string(profile.store), schedule.points.size(),
       profile.repeats, schedule.visits.size(), plan::to_string(profile.order),
       profile.seed == 0 ? "drawn when the run starts" : std::to_string(profile.seed),
-      seconds_of(run::planned_load(schedule)), seconds_of(estimated_time(schedule)), map_limit);
+      seconds_of(run::planned_load(schedule)), seconds_of(estimated_time(schedule)));
 }
 
-Json json_heading(const run::Schedule& schedule, std::uint64_t map_limit) {
+Json json_heading(const run::Schedule& schedule) {
   const auto& profile = schedule.profile;
   return {{"format", "xblk-plan"},
           {"version", 1},
@@ -144,29 +188,46 @@ Json json_heading(const run::Schedule& schedule, std::uint64_t map_limit) {
           {"order", plan::to_string(profile.order)},
           {"seed", profile.seed == 0 ? Json(nullptr) : Json(profile.seed)},
           {"load_seconds", seconds_of(run::planned_load(schedule))},
-          {"estimated_seconds", seconds_of(estimated_time(schedule))},
-          {"max_map_count", map_limit}};
+          {"estimated_seconds", seconds_of(estimated_time(schedule))}};
 }
 
 int plan_profile(const ProfileOptions& options, bool json) {
   const auto schedule = options.schedule(0);
   if (!schedule) return complain(kUsage, schedule.error().message);
   const auto programs = run::own_programs();
-  const std::uint64_t map_limit = max_map_count();
+  const host::Limits machine = host::limits();
+  const auto limits = plan::worst_limits(schedule->points, schedule->profile.store, machine);
   const auto attaching = attach_writes(*schedule);
   if (!attaching) return complain(kUsage, attaching.error().message);
-  std::string text = heading(*schedule, map_limit);
+  const auto files = run::store_files(*schedule);
+  std::string text = heading(*schedule) + text_of(files) + text_of(limits);
   text += "\nonce per host: attach the guests' disks\n  xenstore writes\n" + text_of(*attaching);
-  Json document = json_heading(*schedule, map_limit);
+  Json document = json_heading(*schedule);
+  document["limits"] = json_of(limits);
+  document["store_files"] = json_of(files);
   document["attach_writes"] = json_of(*attaching);
   document["points"] = Json::array();
   for (const plan::Point& point : schedule->points) {
-    const auto planned = plan_of(point, programs);
+    const auto planned = plan_of(*schedule, point, programs);
     if (!planned) return complain(kUsage, planned.error().message);
-    text += text_of(point, *planned, map_limit);
-    document["points"].push_back(json_of(point, *planned, map_limit));
+    text += text_of(point, *planned, machine);
+    document["points"].push_back(json_of(point, *planned, machine));
   }
   return print(json ? document.dump(2) + "\n" : text);
+}
+
+struct PlanOptions {
+  ProfileOptions profile;
+  bool json = false;
+  bool list_policies = false;
+  bool schema = false;
+};
+
+int plan(const PlanOptions& options) {
+  if (options.schema) return print(plan::profile_schema().dump(2) + "\n");
+  if (options.list_policies) return print(options.json ? parameter_list_json().dump(2) + "\n" : parameter_list());
+  if (options.profile.profile.empty()) return complain(kUsage, "give a profile, --list-policies or --schema");
+  return plan_profile(options.profile, options.json);
 }
 
 }  // namespace
@@ -178,12 +239,16 @@ void add_plan(CLI::App& app, Action& action) {
       "Examples:\n"
       "  xblk plan profiles/quick.yaml\n"
       "  xblk plan profiles/matrix.yaml --json | jq '.points[].id'\n"
+      "  xblk plan --list-policies                 everything that a profile can vary\n"
+      "  xblk plan --schema > profile.schema.json  completion in editors\n"
       "It starts nothing and writes nothing.");
-  auto options = std::make_shared<ProfileOptions>();
-  auto json = std::make_shared<bool>(false);
-  options->add_to(*command)->required();
-  command->add_flag("--json", *json, "The plan as JSON");
-  command->callback([=, &action] { action = [=] { return plan_profile(*options, *json); }; });
+  auto options = std::make_shared<PlanOptions>();
+  options->profile.add_to(*command);
+  command->add_flag("--json", options->json, "The plan as JSON");
+  command->add_flag("--list-policies", options->list_policies,
+                    "Policies, presets and parameters of the load, with their values and defaults");
+  command->add_flag("--schema", options->schema, "The JSON schema of a profile");
+  command->callback([=, &action] { action = [=] { return plan(*options); }; });
 }
 
 }  // namespace xblk::cli

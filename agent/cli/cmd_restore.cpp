@@ -29,6 +29,7 @@ int list_journals(const fs::path& directory) {
     text += fmt::format("{}: of process {}, run {}, xenstore {}{}, {} vbds attached, {} keys changed\n", file.string(),
                         content->pid, content->run.empty() ? "unknown" : content->run, content->xenstore,
                         gone ? " (gone, and the keys with it)" : "", content->attached.size(), content->changes.size());
+    for (const auto& created : content->created) text += fmt::format("  {}: created\n", created.path.string());
     for (const auto& change : content->changes) {
       text += fmt::format("  {}: {} -> {}\n", change.path, shown(change.before), shown(change.after));
     }

@@ -91,6 +91,10 @@ void add_run(CLI::App& app, Action& action, const std::string& command_line) {
   command
       ->add_option("--out", options->out, "Directory for the results; must not exist (default: runs/<profile>-<time>)")
       ->excludes(resume);
+  command
+      ->add_option("--overwrite", options->overwrite,
+                   "A file or device of the profile's store that may lose what is in it; once for each")
+      ->allow_extra_args(false);
   command->add_option("--fio", options->fio, "The fio program to use")->capture_default_str();
   command->add_flag("--json", options->json, "The results document on standard output instead of a table");
   command->add_flag("--no-progress", options->no_progress, "Only warnings on standard error");

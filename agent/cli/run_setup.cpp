@@ -65,6 +65,11 @@ Result<run::ExperimentConfig> find_programs(host::Host& host, const RunOptions& 
   return config;
 }
 
+Status find_store_files(RunSetup& setup, const RunOptions& options) {
+  setup.config.store_files = run::store_files(setup.schedule);
+  return run::check_store_files(setup.config.store_files, setup.schedule.profile.store, options.overwrite);
+}
+
 Setup set_up_new(host::Host& host, const RunOptions& options, const std::string& command_line) {
   RunSetup setup;
   auto schedule = options.profile.schedule(host.random_seed() >> 32);  // short enough to be typed
@@ -74,11 +79,13 @@ Setup set_up_new(host::Host& host, const RunOptions& options, const std::string&
   auto config = find_programs(host, options, command_line);
   if (!config) return refuse(kEnvironment, config.error().message);
   setup.config = *std::move(config);
+  auto ready = find_store_files(setup, options);
+  if (!ready) return refuse(kEnvironment, ready.error().message);
   const std::string& name = setup.schedule.profile.name;
   const fs::path directory =
       plain_directory(options.out.empty() ? default_directory(name, host.unix_time_seconds()) : fs::path(options.out));
   setup.config.run.directory = directory;
-  auto ready = host::create_run_directory(directory, space_needed(setup.schedule, setup.measured));
+  ready = host::create_run_directory(directory, space_needed(setup.schedule, setup.measured));
   if (!ready) return refuse(kEnvironment, ready.error().message);
   auto lock = host::lock_directory(directory);
   if (!lock) return refuse(kEnvironment, lock.error().message);
@@ -159,6 +166,7 @@ Setup set_up_resumed(host::Host& host, const RunOptions& options, const std::str
     return refuse(code, layout.directory.string() + ": " + ready.error().message);
   }
   ready = put_back(host, setup);
+  if (ready) ready = find_store_files(setup, options);
   if (ready) ready = host::check_space(layout.directory, space_needed(setup.schedule, setup.measured));
   if (!ready) return refuse(kEnvironment, ready.error().message);
   host::remove_unfinished_writes(layout.results());

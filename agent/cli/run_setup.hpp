@@ -16,6 +16,7 @@ struct RunOptions {
   std::string resume;  // directory of the run that goes on, or its results.json
   std::string out;
   std::string fio = "fio";
+  std::vector<std::string> overwrite;  // files that the profile names, and that may lose what is in them
   bool json = false;
   bool no_progress = false;
 };

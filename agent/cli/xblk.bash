@@ -5,8 +5,8 @@ _xblk() {
     words="doctor plan run report compare restore emu vbd --help --version"
   else
     case $command in
-      plan) words="--json --repeats --seed --platform --help" ;;
-      run) words="--resume --out --json --repeats --seed --platform --fio --no-progress --help" ;;
+      plan) words="--json --list-policies --schema --repeats --seed --platform --help" ;;
+      run) words="--resume --overwrite --out --json --repeats --seed --platform --fio --no-progress --help" ;;
       report) words="--csv --json --markdown --html --junit --help" ;;
       compare) words="--by --threshold --gate-latency --json --junit --html --help" ;;
       restore) words="--list --help" ;;
@@ -15,9 +15,15 @@ _xblk() {
       doctor) words="--json --help" ;;
     esac
   fi
+  # The parameters that points can differ in are those that the program knows.
+  if [ "${COMP_WORDS[COMP_CWORD - 1]}" = --by ]; then
+    mapfile -t COMPREPLY < <(compgen -S = -W "$(xblk plan --list-policies 2>/dev/null | sed -n 's/^\([a-z-]*\)  (.*/\1/p')" -- "$word")
+    compopt -o nospace
+    return
+  fi
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
   case $command in
-    plan | run | report | compare) [[ $word == -* ]] || mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$word") ;;
+    doctor | plan | run | report | compare) [[ $word == -* ]] || mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$word") ;;
   esac
 }
 complete -o filenames -F _xblk xblk

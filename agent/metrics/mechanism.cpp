@@ -111,6 +111,7 @@ Result<Mechanism> explain(const Observed& observed) {
 
   m.maps_per_io = ratio(sums.of_back(Counter::maps), ios);
   m.unmaps_per_io = ratio(sums.of_back(Counter::unmaps), ios);
+  m.unmap_calls_per_io = ratio(sums.of_back(Counter::unmap_calls), ios);
   m.copies_per_io = ratio(sums.of_back(Counter::copies), ios);
   m.copied_bytes_per_io = ratio(sums.of_back(Counter::copied_bytes), ios);
   m.front_copied_bytes_per_io = sums.of_front(Counter::copied_bytes) / ios;
@@ -121,6 +122,7 @@ Result<Mechanism> explain(const Observed& observed) {
   const auto hits = sums.of_back(Counter::persistent_hits);
   const auto passed_by = plus(sums.of_back(Counter::persistent_misses), sums.of_back(Counter::persistent_overflows));
   m.persistent_hit_ratio = ratio(hits, plus(hits, passed_by));
+  m.lookup_steps_per_io = ratio(sums.of_back(Counter::persistent_lookup_steps), ios);
 
   const double front_wait = sums.of_front(Counter::pool_lock_wait_ns) + sums.of_front(Counter::grant_lock_wait_ns);
   const auto back_wait = plus(sums.of_back(Counter::pool_lock_wait_ns), sums.of_back(Counter::grant_lock_wait_ns));
@@ -130,6 +132,7 @@ Result<Mechanism> explain(const Observed& observed) {
   m.requests_per_io = sums.of_front(Counter::requests) / ios;
   m.ring_full_stalls_per_io = sums.of_front(Counter::ring_full_stalls) / ios;
   m.requests_per_batch = ratio(sums.of_back(Counter::requests), sums.of_back(Counter::batches));
+  m.deferrals_per_io = ratio(sums.of_back(Counter::requests_deferred), ios);
 
   const auto ipis = tlb_ipis(observed, m);
   m.tlb_ipis_per_io = ratio(ipis, ios);
@@ -147,6 +150,7 @@ nlohmann::json to_json(const Mechanism& m) {
   json["ios"] = m.ios;
   put("maps_per_io", m.maps_per_io);
   put("unmaps_per_io", m.unmaps_per_io);
+  put("unmap_calls_per_io", m.unmap_calls_per_io);
   put("copies_per_io", m.copies_per_io);
   put("copied_bytes_per_io", m.copied_bytes_per_io);
   put("front_copied_bytes_per_io", m.front_copied_bytes_per_io);
@@ -154,12 +158,14 @@ nlohmann::json to_json(const Mechanism& m) {
   put("front_notifications_per_io", m.front_notifications_per_io);
   put("back_notifications_per_io", m.back_notifications_per_io);
   put("persistent_hit_ratio", m.persistent_hit_ratio);
+  put("lookup_steps_per_io", m.lookup_steps_per_io);
   put("lock_wait_ns_per_io", m.lock_wait_ns_per_io);
   put("front_cpu_ns_per_io", m.front_cpu_ns_per_io);
   put("back_cpu_ns_per_io", m.back_cpu_ns_per_io);
   put("requests_per_io", m.requests_per_io);
   put("ring_full_stalls_per_io", m.ring_full_stalls_per_io);
   put("requests_per_batch", m.requests_per_batch);
+  put("deferrals_per_io", m.deferrals_per_io);
   put("tlb_ipis_per_io", m.tlb_ipis_per_io);
   put("tlb_ipis_per_unmap", m.tlb_ipis_per_unmap);
   json["tlb_ipis_clamped"] = m.tlb_ipis_clamped;

@@ -24,6 +24,7 @@ struct Mechanism {
   std::uint64_t ios = 0;
   std::optional<double> maps_per_io;
   std::optional<double> unmaps_per_io;
+  std::optional<double> unmap_calls_per_io;  // batches of unmaps: one TLB flush each on Xen
   std::optional<double> copies_per_io;
   std::optional<double> copied_bytes_per_io;   // grant copies of the backend
   double front_copied_bytes_per_io = 0;        // bounce copies of the frontend
@@ -31,12 +32,14 @@ struct Mechanism {
   double front_notifications_per_io = 0;
   std::optional<double> back_notifications_per_io;
   std::optional<double> persistent_hit_ratio;  // of the segments looked up in the backend's cache
+  std::optional<double> lookup_steps_per_io;   // entries of that cache looked at
   std::optional<double> lock_wait_ns_per_io;   // pool and grant locks, both ends
   double front_cpu_ns_per_io = 0;              // the whole fio process
   std::optional<double> back_cpu_ns_per_io;
   double requests_per_io = 0;                // ring requests
   double ring_full_stalls_per_io = 0;        // submissions that waited for a slot or a grant
   std::optional<double> requests_per_batch;  // consumed by the backend in one dispatch round
+  std::optional<double> deferrals_per_io;    // rounds that left requests waiting behind those in flight (seed 001)
 
   // System-wide, the idle rate subtracted. Clamped: the machine had fewer than when idle, so 0 stands for "not
   // distinguishable from idle".

@@ -120,8 +120,9 @@ std::string list_words(const std::vector<std::string>& words) {
   return out;
 }
 
-tl::unexpected<Error> bad_value(const Parameter& parameter, const std::string& text, const std::string& wanted) {
-  return fail(EINVAL, "'" + parameter.name + "' cannot be '" + text + "'; it takes " + wanted);
+tl::unexpected<Error> bad_value(const Parameter& parameter, const std::string& text, const std::string& hint = "") {
+  return fail(EINVAL,
+              "'" + parameter.name + "' cannot be '" + text + "'; it takes " + allowed_values(parameter) + hint);
 }
 
 Result<std::string> canonical_count(const Parameter& parameter, const std::string& text) {
@@ -129,8 +130,7 @@ Result<std::string> canonical_count(const Parameter& parameter, const std::strin
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = error == std::errc() && end == text.data() + text.size();
   if (whole && value >= parameter.min && value <= parameter.max) return std::to_string(value);
-  return bad_value(parameter, text,
-                   "a whole number from " + std::to_string(parameter.min) + " to " + std::to_string(parameter.max));
+  return bad_value(parameter, text);
 }
 
 Result<std::string> canonical_size(const Parameter& parameter, const std::string& text) {
@@ -139,9 +139,7 @@ Result<std::string> canonical_size(const Parameter& parameter, const std::string
       bytes->value() % parameter.multiple == 0) {
     return format_size(*bytes);
   }
-  return bad_value(parameter, text,
-                   "a size from " + format_size(Bytes(parameter.min)) + " to " + format_size(Bytes(parameter.max)) +
-                       ", a multiple of " + std::to_string(parameter.multiple) + " bytes");
+  return bad_value(parameter, text);
 }
 
 Result<std::string> canonical_word(const Parameter& parameter, const std::string& text) {
@@ -149,7 +147,7 @@ Result<std::string> canonical_word(const Parameter& parameter, const std::string
   if (parameter.name == "rw" && word == "rw") word = "readwrite";  // fio's short name
   const auto& words = parameter.words;
   if (std::find(words.begin(), words.end(), word) != words.end()) return word;
-  return bad_value(parameter, text, "one of " + list_words(words) + suggestion(word, words));
+  return bad_value(parameter, text, suggestion(word, words));
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -168,6 +166,24 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::string_view to_string(ParameterTarget target) {
+  switch (target) {
+    case ParameterTarget::guests:
+      return "guests";
+    case ParameterTarget::host:
+      return "host";
+    case ParameterTarget::front:
+      return "front";
+    case ParameterTarget::back:
+      return "back";
+    case ParameterTarget::both_ends:
+      return "both ends";
+    case ParameterTarget::fio:
+      return "fio";
+  }
+  return "fio";
+}
 
 const std::string* find_setting(const Settings& settings, std::string_view name) {
   for (const auto& [key, value] : settings) {
@@ -222,11 +238,28 @@ Result<Parameter> find_parameter(const std::string& name) {
   return fail(EINVAL, "unknown key '" + name + "'" + suggestion(hyphenated, parameter_names()));
 }
 
+std::string allowed_values(const Parameter& parameter) {
+  switch (parameter.kind) {
+    case ParameterKind::boolean:
+      return "on or off";
+    case ParameterKind::count:
+      return "a whole number from " + std::to_string(parameter.min) + " to " + std::to_string(parameter.max);
+    case ParameterKind::size:
+      return "a size from " + format_size(Bytes(parameter.min)) + " to " + format_size(Bytes(parameter.max)) +
+             ", a multiple of " + std::to_string(parameter.multiple) + " bytes";
+    case ParameterKind::word:
+      return "one of " + list_words(parameter.words);
+    case ParameterKind::text:
+      break;
+  }
+  return "any text";
+}
+
 Result<std::string> canonical_value(const Parameter& parameter, const std::string& text, bool quoted) {
   switch (parameter.kind) {
     case ParameterKind::boolean:
       if (const auto boolean = as_boolean(text); boolean && !quoted) return *boolean;
-      return bad_value(parameter, text, "on or off");
+      return bad_value(parameter, text);
     case ParameterKind::count:
       return canonical_count(parameter, text);
     case ParameterKind::size:

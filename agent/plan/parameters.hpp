@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ const std::string* find_setting(const Settings& settings, std::string_view name)
 
 enum class ParameterKind { boolean, count, size, word, text };
 enum class ParameterTarget { guests, host, front, back, both_ends, fio };
+std::string_view to_string(ParameterTarget target);
 
 struct Parameter {
   std::string name;  // canonical: "queues", "front.pools", "bs", "fio.rwmixread"
@@ -47,12 +49,22 @@ std::vector<Parameter> policy_parameters();
 // A canonical value as the driver's key wants it: "1" for "on".
 std::string policy_text(const Parameter& policy, const std::string& canonical);
 
+// The policy that stands for the values of all others which the profile does not name.
+inline constexpr std::string_view kPresetParameter = "preset";
+inline constexpr std::string_view kNoPreset = "none";
+
+// All policies of one end (front or back) as a preset has them, as the driver's keys want them.
+std::map<std::string, std::string> preset_policies(ParameterTarget end, const std::string& preset);
+
 // All parameters with a name of their own, in canonical order: guests, policies, load.
 const std::vector<Parameter>& parameters();
 
 // Understands underscores for hyphens in policy names, `front.` and `back.` before a policy of both ends, and
 // `fio.<option>`. The error says why the name is refused, with the nearest known name.
 Result<Parameter> find_parameter(const std::string& name);
+
+// "on or off", "a whole number from 1 to 16".
+std::string allowed_values(const Parameter& parameter);
 
 // `quoted`: a YAML value in quotes is taken as text, so "on" is not a boolean.
 Result<std::string> canonical_value(const Parameter& parameter, const std::string& text, bool quoted);

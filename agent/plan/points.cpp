@@ -71,23 +71,31 @@ void apply(Point& point, const Parameter& parameter, const std::string& value) {
   }
 }
 
+// A parameter and its value at one point.
+struct Setting {
+  Parameter parameter;
+  std::string value;
+  bool shown;  // in the id, whatever the value is
+};
+
 // One parameter's part of the point's id; empty when the id does not mention it.
-std::string slug_part(const Parameter& parameter, const std::string& value) {
+std::string slug_part(const Setting& setting) {
   static const std::map<std::string, std::string, std::less<>> kShort = {
       {"guests", "g"}, {"queues", "q"}, {"bs", "bs"}, {"iodepth", "qd"}, {"rw", ""}};
+  const auto& [parameter, value, shown] = setting;
   if (const auto found = kShort.find(parameter.name); found != kShort.end()) return found->second + value;
-  const bool always = parameter.name == "persistent";
-  if (!always && value == parameter.fallback && !parameter.name.starts_with("fio.")) return "";
+  if (!shown && value == parameter.fallback && !parameter.name.starts_with("fio.")) return "";
   if (parameter.name == "numjobs") return "j" + value;
+  if (parameter.name == kPresetParameter) return value == kNoPreset ? "no-preset" : value;
   if (parameter.kind == ParameterKind::boolean) return (value == "on" ? "" : "no") + parameter.name;
   return bare_name(parameter) + "-" + value;
 }
 
 // Ids become directory names: everything outside a small alphabet is replaced.
-std::string slug(const std::vector<std::pair<Parameter, std::string>>& settings) {
+std::string slug(const std::vector<Setting>& settings) {
   std::string id;
-  for (const auto& [parameter, value] : settings) {
-    const std::string part = slug_part(parameter, value);
+  for (const Setting& setting : settings) {
+    const std::string part = slug_part(setting);
     if (!part.empty()) id += (id.empty() ? "" : "-") + part;
   }
   for (char& c : id) {
@@ -99,38 +107,68 @@ std::string slug(const std::vector<std::pair<Parameter, std::string>>& settings)
 }
 
 // A policy of both ends that was set at one end only: the other end keeps its default, and both are named.
-bool split_at_ends(const Choice& choice, const std::string& key) {
-  return chosen(choice, "front." + key) != nullptr || chosen(choice, "back." + key) != nullptr;
+bool split_at_ends(const Choice& choice, std::string_view key) {
+  return chosen(choice, "front." + std::string(key)) != nullptr ||
+         chosen(choice, "back." + std::string(key)) != nullptr;
 }
 
-// All parameters with their values, chosen or default, in canonical order; fio's options follow by name.
-std::vector<std::pair<Parameter, std::string>> complete(const Choice& choice) {
-  std::vector<std::pair<Parameter, std::string>> out;
-  const auto value_of = [&](const Parameter& parameter) {
-    const std::string* value = chosen(choice, parameter.name);
-    return value != nullptr ? *value : parameter.fallback;
-  };
+// The preset of an end. A profile that names none anywhere has `none`: every policy's own default.
+std::string preset_at(const Choice& choice, ParameterTarget end) {
+  const std::string* own =
+      chosen(choice, (end == ParameterTarget::front ? "front." : "back.") + std::string(kPresetParameter));
+  const std::string* both = chosen(choice, kPresetParameter);
+  return own != nullptr ? *own : both != nullptr ? *both : std::string(kNoPreset);
+}
+
+bool names_preset(const Choice& choice) {
+  return chosen(choice, kPresetParameter) != nullptr || split_at_ends(choice, kPresetParameter);
+}
+
+bool is_policy(const Parameter& parameter) {
+  return parameter.target == ParameterTarget::front || parameter.target == ParameterTarget::back ||
+         parameter.target == ParameterTarget::both_ends;
+}
+
+// The halves of a policy that is set at one end only: both with their values, or only what is written where a preset
+// stands for the other. One setting when both come to the same.
+void append_split(std::vector<Setting>& out, const Choice& choice, const Parameter& parameter, bool shown) {
+  const bool by_preset = names_preset(choice);
+  std::vector<Setting> halves;
+  for (const auto end : {ParameterTarget::front, ParameterTarget::back}) {
+    const bool front = end == ParameterTarget::front;
+    Parameter half = parameter;
+    half.name = (front ? "front." : "back.") + parameter.name;
+    half.target = end;
+    if (!front) half.fallback = parameter.back_fallback;
+    const std::string* value = chosen(choice, half.name);
+    if (value != nullptr || !by_preset) halves.push_back({half, value != nullptr ? *value : half.fallback, shown});
+  }
+  if (halves.size() == 2 && halves[0].value == halves[1].value) {
+    out.push_back({parameter, halves[0].value, shown});
+  } else {
+    out.insert(out.end(), halves.begin(), halves.end());
+  }
+}
+
+// The parameters that make the point what it is, in canonical order: all of them, chosen or default; only the chosen
+// policies where a preset stands for the others. fio's options follow by name.
+std::vector<Setting> identity(const Choice& choice) {
+  std::vector<Setting> out;
+  const bool by_preset = names_preset(choice);
   for (const Parameter& parameter : parameters()) {
-    if (!split_at_ends(choice, parameter.name)) {
-      out.emplace_back(parameter, value_of(parameter));
-      continue;
-    }
-    std::pair<Parameter, std::string> ends[2];
-    for (const bool front : {true, false}) {
-      Parameter end = parameter;
-      end.name = (front ? "front." : "back.") + parameter.name;
-      end.target = front ? ParameterTarget::front : ParameterTarget::back;
-      if (!front) end.fallback = parameter.back_fallback;
-      ends[front ? 0 : 1] = {end, value_of(end)};
-    }
-    if (ends[0].second == ends[1].second) {
-      out.emplace_back(parameter, ends[0].second);
+    const std::string* value = chosen(choice, parameter.name);
+    const bool split = split_at_ends(choice, parameter.name);
+    const bool written = value != nullptr || split;
+    if (is_policy(parameter) && !written && (by_preset || parameter.name == kPresetParameter)) continue;
+    const bool shown = parameter.name == "persistent" || (is_policy(parameter) && by_preset);
+    if (split) {
+      append_split(out, choice, parameter, shown);
     } else {
-      out.insert(out.end(), std::begin(ends), std::end(ends));
+      out.push_back({parameter, value != nullptr ? *value : parameter.fallback, shown});
     }
   }
   for (const auto& [parameter, value] : choice) {
-    if (parameter->name.starts_with("fio.")) out.emplace_back(*parameter, value);
+    if (parameter->name.starts_with("fio.")) out.push_back({*parameter, value, true});
   }
   return out;
 }
@@ -142,11 +180,13 @@ bool is_duration_option(std::string_view option) {
 
 Point make_point(const Profile& profile, const Choice& choice) {
   Point point;
-  const auto settings = complete(choice);
+  point.front = preset_policies(ParameterTarget::front, preset_at(choice, ParameterTarget::front));
+  point.back = preset_policies(ParameterTarget::back, preset_at(choice, ParameterTarget::back));
+  const auto settings = identity(choice);
   point.id = slug(settings);
-  for (const auto& [parameter, value] : settings) {
-    point.params.emplace_back(parameter.name, value);
-    apply(point, parameter, value);
+  for (const Setting& setting : settings) {
+    point.params.emplace_back(setting.parameter.name, setting.value);
+    apply(point, setting.parameter, setting.value);
   }
   for (const auto& [option, value] : profile.fio) {
     if (find_setting(point.fio, option) != nullptr) continue;  // refused by the reader unless from `include`

@@ -13,8 +13,10 @@ namespace xblk::plan {
 using Policy = std::map<std::string, std::string>;  // name in drivers/blkif/policy.hpp -> value as the key wants it
 
 struct Point {
-  std::string id;   // stable, readable: "g2-q1-persistent-randread-bs4k-qd32"
-  Settings params;  // identity of the point, complete (defaults too): what comparisons match on
+  std::string id;  // stable, readable: "g2-q1-persistent-randread-bs4k-qd32"
+  // Identity of the point: what comparisons match on. Complete, defaults too; but a preset stands for the policies that
+  // the profile does not name, so that points of different presets differ in `preset` alone.
+  Settings params;
   unsigned guests = 1;
   Policy front;  // complete: each key has a value, so that no point inherits the one before
   Policy back;

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/plan/capacity.hpp"
-#include "drivers/blkif/policy.hpp"
+#include "drivers/blkif/policy_presets.hpp"
 
 namespace xblk::plan {
 namespace {
@@ -61,6 +61,47 @@ TEST(Expand, PoliciesAreCompleteAndAcceptedByTheDrivers) {
   EXPECT_EQ(host->grant_locks, blkif::GrantLocks::coarse);
   EXPECT_EQ(*find_setting(point.params, "back.pools"), "per-device");
   EXPECT_EQ(*find_setting(point.params, "front.pools"), "per-queue");
+}
+
+TEST(Expand, APresetStandsForWhatTheProfileDoesNotName) {
+  const auto points = expand(profile_of("fixed: {queues: 2}\nmatrix: {preset: [none, linux-6.x, seed_2011]}\n"));
+  ASSERT_EQ(points.size(), 3u);
+  EXPECT_THAT(ids(points), ElementsAre("g1-q2-no-preset-randread-bs4k-qd1", "g1-q2-linux-6-x-randread-bs4k-qd1",
+                                       "g1-q2-seed-2011-randread-bs4k-qd1"));
+  for (const Point& point : points) {
+    const auto front = blkif::parse_front_policy(point.front);
+    const auto back = blkif::parse_back_policy(point.back);
+    ASSERT_TRUE(front && back);
+    EXPECT_EQ(point.front, blkif::to_keys(*front)) << "a missing key would be inherited";
+    EXPECT_EQ(point.back, blkif::to_keys(*back));
+    EXPECT_EQ(front->queues, 2u) << "what the profile names overrides the preset";
+    EXPECT_EQ(back->queues, 2u);
+    auto expected = blkif::preset_policy<blkif::BackPolicy>(back->preset);
+    expected.queues = 2;
+    EXPECT_EQ(*back, expected) << "each end has its own values";
+  }
+  auto first = points[0].params;
+  auto last = points[2].params;
+  std::erase_if(first, [](const auto& param) { return param.first == "preset"; });
+  std::erase_if(last, [](const auto& param) { return param.first == "preset"; });
+  EXPECT_EQ(first, last) << "presets can be compared with each other";
+  EXPECT_EQ(find_setting(points[2].params, "persistent"), nullptr);
+}
+
+TEST(Expand, EachEndMayHaveAPresetOfItsOwn) {
+  const auto points = expand(profile_of("fixed: {back.preset: seed-2011, front.polling: adaptive}\n"));
+  EXPECT_EQ(points[0].front.at("preset"), "none");
+  EXPECT_EQ(points[0].front.at("indirect-segments"), "32");
+  EXPECT_EQ(points[0].back.at("preset"), "seed-2011");
+  EXPECT_EQ(points[0].back.at("polling"), "event") << "the preset's, not the default";
+  EXPECT_EQ(*find_setting(points[0].params, "front.polling"), "adaptive");
+  EXPECT_EQ(find_setting(points[0].params, "back.polling"), nullptr) << "the preset stands for it";
+}
+
+TEST(Expand, AProfileThatNamesNoPresetHasNone) {
+  const auto points = expand(profile_of(""));
+  EXPECT_EQ(find_setting(points[0].params, "preset"), nullptr);
+  EXPECT_EQ(points[0].front, blkif::to_keys(blkif::FrontPolicy{}));
 }
 
 TEST(Expand, OneEndEqualToTheOtherIsTheSamePointAsBoth) {
@@ -123,30 +164,79 @@ TEST(Schedule, SequentialKeepsRepeatsTogether) {
   EXPECT_THAT(schedule(2, 2, Order::sequential, 1), ElementsAre(Visit{0, 0}, Visit{0, 1}, Visit{1, 0}, Visit{1, 1}));
 }
 
+const StoreSpec kNullStore = parse_store("null:1GiB").value();
+constexpr host::Limits kMachine{.max_map_count = 65'530, .open_files = 1024};
+
+std::vector<std::string> exceeded(const Capacity& capacity) {
+  std::vector<std::string> out;
+  for (const Limit& limit : limits_of(capacity, kMachine)) {
+    if (limit.exceeded()) out.push_back(limit.name);
+  }
+  return out;
+}
+
 TEST(CapacityTest, DefaultRingNeeds1056Grants) {
   // blkback's cap of 1056 is one ring of 32 slots x (32 segments + 1 indirect page).
   const auto points = expand(profile_of("fixed: {guests: 2, queues: 2}\n"));
-  const Capacity capacity = capacity_of(points[0]);
+  const Capacity capacity = capacity_of(points[0], kNullStore);
   EXPECT_EQ(capacity.guest_grants, 2u * (1 + 1056));
   EXPECT_EQ(capacity.guest_memory, Bytes(2u * 1057 * 4096));
   EXPECT_EQ(capacity.host_mappings, 2u * 2 * (1 + 1056));
-  EXPECT_FALSE(capacity_warning(capacity, 65'530).has_value());
+  EXPECT_THAT(exceeded(capacity), ElementsAre());
 }
 
 TEST(CapacityTest, CopyMapsOnlyTheRings) {
   const auto points = expand(profile_of("fixed: {persistent: off, data-path: copy, queues: 3}\n"));
-  EXPECT_EQ(capacity_of(points[0]).host_mappings, 3u);
+  EXPECT_EQ(capacity_of(points[0], kNullStore).host_mappings, 3u);
 }
 
-TEST(CapacityTest, WarnsOfGrantTableAndMappings) {
+TEST(CapacityTest, GrantTableAndMappings) {
   // 4 queues x 512 slots x (32 + 1) = 67,584, twice the grant table.
   const auto points = expand(profile_of("fixed: {queues: 4, ring-page-order: 4}\n"));
-  const Capacity capacity = capacity_of(points[0]);
+  const Capacity capacity = capacity_of(points[0], kNullStore);
   EXPECT_EQ(capacity.guest_grants, 4u * (16 + 512 * 33));
-  const auto warning = capacity_warning(capacity, 65'530);
-  ASSERT_TRUE(warning.has_value());
-  EXPECT_THAT(*warning, HasSubstr("a guest may need 67648 grants, its grant table has 32768"));
-  EXPECT_THAT(*warning, HasSubstr("vm.max_map_count is 65530"));
+  EXPECT_THAT(exceeded(capacity), ElementsAre("vm.max_map_count", "max_grant_frames"));
+  EXPECT_THAT(warning_of(limits_of(capacity, kMachine)[1]),
+              HasSubstr("max_grant_frames: needs 67648 of 32768: beyond it I/Os wait"));
+}
+
+// Single-page mappings of 64 devices x 4 queues x 1,056 grants (architecture, decision 10).
+TEST(CapacityTest, ManyDevicesRunOutOfMappings) {
+  const auto points = expand(profile_of("fixed: {guests: 64, queues: 4}\n"));
+  const Capacity capacity = capacity_of(points[0], kNullStore);
+  EXPECT_EQ(capacity.host_mappings, 64u * 4 * 1057);
+  EXPECT_THAT(exceeded(capacity), ElementsAre("vm.max_map_count", "RLIMIT_NOFILE"));
+}
+
+TEST(CapacityTest, NodesOfAFrontend) {
+  // Of each queue its directory, its event channel and its ring pages; 64 x (1 + 1 + 16) alone are 1,152.
+  const auto one = capacity_of(expand(profile_of("fixed: {queues: 1}\n"))[0], kNullStore);
+  const auto two = capacity_of(expand(profile_of("fixed: {queues: 2}\n"))[0], kNullStore);
+  const auto three = capacity_of(expand(profile_of("fixed: {queues: 3}\n"))[0], kNullStore);
+  EXPECT_EQ(three.guest_nodes - two.guest_nodes, 3u);
+  EXPECT_EQ(three.largest_node - two.largest_node, sizeof "queue-2");
+  EXPECT_GT(two.guest_nodes, one.guest_nodes);
+  const auto many =
+      capacity_of(expand(profile_of("fixed: {queues: 64, ring-page-order: 4, indirect-segments: 0}\n"))[0], kNullStore);
+  EXPECT_GT(many.guest_nodes, 1152u);
+  EXPECT_THAT(exceeded(many), testing::IsSupersetOf({"xenstored entries", "xenstored transaction-nodes"}));
+}
+
+TEST(CapacityTest, OpenFilesGrowWithTheStore) {
+  const auto point = expand(profile_of("fixed: {queues: 4}\n"))[0];
+  const auto files = [&](const std::string& store) {
+    return capacity_of(point, parse_store(store).value()).host_open_files;
+  };
+  EXPECT_EQ(files("file:1GiB:/d") - files("ram:1GiB"), 4u * 2);
+  EXPECT_EQ(files("throttled:70MB/s:1ms:null:1GiB") - files("null:1GiB"), 4u * 2);
+}
+
+TEST(CapacityTest, TheWorstPointOfEachLimitIsNamed) {
+  const auto points = expand(profile_of("matrix: {queues: [1, 8], data-path: [map, copy], persistent: [off]}\n"));
+  const auto worst = worst_limits(points, kNullStore, kMachine);
+  ASSERT_EQ(worst.size(), limits_of(capacity_of(points[0], kNullStore), kMachine).size());
+  EXPECT_EQ(worst[0].limit.name, "vm.max_map_count");
+  EXPECT_EQ(worst[0].point, "g1-q8-nopersistent-randread-bs4k-qd1");
 }
 
 TEST(Quantities, Sizes) {

@@ -1,6 +1,7 @@
 #include "agent/plan/parameters.hpp"
 #include "drivers/base/check.hpp"
 #include "drivers/blkif/policy.hpp"
+#include "drivers/blkif/policy_presets.hpp"
 
 namespace xblk::plan {
 namespace {
@@ -25,8 +26,7 @@ ParameterKind kind_of(const blkif::PolicyKey& key) {
   XBLK_CHECK(false, "not a PolicyKind");
 }
 
-std::string canonical_default(const blkif::PolicyKey& key, blkif::PolicyEnd end) {
-  const std::uint64_t value = key.default_of(end);
+std::string canonical(const blkif::PolicyKey& key, std::uint64_t value) {
   if (key.kind == blkif::PolicyKind::boolean) return value != 0 ? "on" : "off";
   return blkif::print_policy_value(key, value);
 }
@@ -46,9 +46,9 @@ std::vector<Parameter> policy_parameters() {
     const auto own_end = parameter.target == ParameterTarget::back   ? blkif::PolicyEnd::back
                          : parameter.target == ParameterTarget::host ? blkif::PolicyEnd::host
                                                                      : blkif::PolicyEnd::front;
-    parameter.fallback = canonical_default(key, own_end);
+    parameter.fallback = canonical(key, key.default_of(own_end));
     if (key.applies_to(blkif::PolicyEnd::back)) {
-      parameter.back_fallback = canonical_default(key, blkif::PolicyEnd::back);
+      parameter.back_fallback = canonical(key, key.default_of(blkif::PolicyEnd::back));
     }
     parameter.help = key.help;
     out.push_back(std::move(parameter));
@@ -59,6 +59,16 @@ std::vector<Parameter> policy_parameters() {
 std::string policy_text(const Parameter& policy, const std::string& canonical) {
   if (policy.kind != ParameterKind::boolean) return canonical;
   return canonical == "on" ? "1" : "0";
+}
+
+std::map<std::string, std::string> preset_policies(ParameterTarget end, const std::string& preset) {
+  const auto* key = blkif::find_policy(kPresetParameter);
+  XBLK_CHECK(key != nullptr, "the table has a policy 'preset'");
+  const auto value = blkif::parse_policy_value(*key, preset);
+  XBLK_CHECK(value, "a canonical value is a value");
+  const auto known = static_cast<blkif::Preset>(*value);
+  if (end == ParameterTarget::front) return blkif::to_keys(blkif::preset_policy<blkif::FrontPolicy>(known));
+  return blkif::to_keys(blkif::preset_policy<blkif::BackPolicy>(known));
 }
 
 }  // namespace xblk::plan

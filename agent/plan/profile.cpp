@@ -89,6 +89,7 @@ class ProfileReader {
 
   Profile profile_;
   std::vector<std::pair<std::string, Mark>> fio_marks_;
+  Mark store_mark_;
   std::optional<Error> error_;
 };
 
@@ -146,16 +147,14 @@ void ProfileReader::read_platform(const YamlNode& node) {
 
 void ProfileReader::read_store(const YamlNode& node) {
   const std::string text = scalar(node);
-  const std::size_t colon = text.find(':');
-  const std::string kind = text.substr(0, colon);
-  const std::string_view rest = colon == std::string::npos ? "" : std::string_view(text).substr(colon + 1);
-  const Bytes size = parse_size(rest).value_or(Bytes(0));
-  if ((kind != "null" && kind != "ram") || size == Bytes(0) || size.value() % kPageSize != 0) {
-    error(node.mark,
-          "store is null:SIZE or ram:SIZE with a size in pages of 4 KiB, as in 'ram:64MiB', not '" + text + "'");
-    return;
+  if (error_) return;
+  const auto store = parse_store(text);
+  store_mark_ = node.mark;
+  if (store) {
+    profile_.store = *store;
+  } else {
+    error(node.mark, store.error().message);
   }
-  profile_.store = {kind, size};
 }
 
 void ProfileReader::read_order(const YamlNode& node) {
@@ -326,8 +325,10 @@ void ProfileReader::check_point(const Point& point, Mark mark) {
     error(mark, "point " + point.id + " keeps " + format_size(bytes_in_flight(point)) +
                     " in flight (iodepth x bs x numjobs); a guest can grant " + format_size(kBytesInFlightMax));
   }
+  if (const std::string why = refusal_for_guests(profile_.store, point.guests); !why.empty()) error(store_mark_, why);
   const Bytes block = *parse_size(*find_setting(point.fio, "bs"));
-  if (block > profile_.store.size) {
+  const Bytes size = to_bytes(profile_.store.size);
+  if (size != Bytes(0) && block > size) {  // 0: as large as the file is
     error(mark, "point " + point.id + " has blocks larger than the store (" + to_string(profile_.store) + ")");
   }
 }
@@ -348,10 +349,6 @@ void ProfileReader::check_whole(const YamlNode& root) {
 
 std::string_view to_string(Order order) {
   return order == Order::interleaved ? "interleaved" : "sequential";
-}
-
-std::string to_string(const StoreSpec& store) {
-  return store.kind + ":" + format_size(store.size);
 }
 
 Result<Profile> parse_profile(const std::string& text, const std::string& source) {

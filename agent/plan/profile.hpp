@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/plan/parameters.hpp"
+#include "agent/plan/store_spec.hpp"
 #include "agent/plan/yaml_tree.hpp"
 #include "drivers/base/result.hpp"
 #include "drivers/base/units.hpp"
@@ -17,13 +18,6 @@ inline constexpr unsigned kRepeatsMax = 1'000;
 
 enum class Order { interleaved, sequential };
 std::string_view to_string(Order order);
-
-// Backing store of each guest's disk: "null:1GiB", "ram:64MiB".
-struct StoreSpec {
-  std::string kind;
-  Bytes size;
-};
-std::string to_string(const StoreSpec& store);
 
 struct Axis {
   Parameter parameter;

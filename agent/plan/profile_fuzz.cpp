@@ -18,7 +18,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   XBLK_CHECK(!points.empty() && points.size() <= xblk::plan::kPointsMax, "the matrix is bounded");
   for (const auto& point : points) {
     XBLK_CHECK(!point.id.empty() && point.id.find('/') == std::string::npos, "an id is a file name");
-    static_cast<void>(xblk::plan::capacity_warning(xblk::plan::capacity_of(point), 65'530));
+  }
+  for (const auto& worst : xblk::plan::worst_limits(points, profile->store, {65'530, 1024})) {
+    XBLK_CHECK(worst.limit.need > 0, "everything needs something");
   }
   return 0;
 }

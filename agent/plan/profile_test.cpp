@@ -2,13 +2,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "agent/plan/points.hpp"
+#include "agent/plan/schema.hpp"
 
 namespace xblk::plan {
 namespace {
@@ -83,9 +84,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadProfile{"NoStore", "name: t\n", "p.yaml:1:1: 'store' is missing"},
         BadProfile{"BadName", "name: ../x\nstore: null:1m\n", "p.yaml:1:7: a name is"},
         BadProfile{"BadPlatform", kHead + "platform: kvm\n", "p.yaml:3:11: platform is emu, xen or model, not 'kvm'"},
-        BadProfile{"BadStore", "name: t\nstore: disk:1g\n", "p.yaml:2:8: store is null:SIZE or ram:SIZE"},
-        BadProfile{"StoreWithoutSize", "name: t\nstore: ram\n", "p.yaml:2:8: store is"},
-        BadProfile{"StoreOverflow", "name: t\nstore: ram:99999999999999999999g\n", "p.yaml:2:8: store is"},
+        BadProfile{"BadStore", "name: t\nstore: disk:1g\n", "p.yaml:2:8: store 'disk:1g': 'disk:1g' is not a store"},
+        BadProfile{"StoreWithoutSize", "name: t\nstore: ram\n", "p.yaml:2:8: store 'ram'"},
+        BadProfile{"StoreOverflow", "name: t\nstore: ram:99999999999999999999g\n", "p.yaml:2:8: store 'ram:9999"},
+        BadProfile{"StoreOfHalfAPage", "name: t\nstore: ram:512\n", "p.yaml:2:8: store 'ram:512': the size is not"},
+        BadProfile{"RelativePath", "name: t\nstore: file:1g:disk\n", "p.yaml:2:8: store 'file:1g:disk'"},
+        BadProfile{"BadLink", "name: t\nstore: throttled:fast:1ms:ram:1g\n", "p.yaml:2:8: store 'throttled:fast:"},
+        BadProfile{"SharedFile", "name: t\nstore: file:1g:/d\nfixed: {guests: 2}\n",
+                   "p.yaml:2:8: 2 guests would share /d: write {guest} in the path"},
         BadProfile{"ZeroQueues", kHead + "fixed:\n  queues: 0\n",
                    "p.yaml:4:11: 'queues' cannot be '0'; it takes a whole number from 1 to "},
         BadProfile{"ZeroJobs", kHead + "matrix: {numjobs: [1, 0]}\n",
@@ -95,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadProfile{"QuotedBoolean", kHead + "fixed: {persistent: \"on\"}\n",
                    "p.yaml:3:21: 'persistent' cannot be 'on'; it takes on or off"},
         BadProfile{"BadWord", kHead + "fixed: {data-path: mapp}\n",
-                   "p.yaml:3:20: 'data-path' cannot be 'mapp'; it takes one of map|copy (did you mean 'map'?)"},
+                   "p.yaml:3:20: 'data-path' cannot be 'mapp'; it takes one of map|copy|hybrid (did you mean 'map'?)"},
         BadProfile{"OddBlock", kHead + "fixed: {bs: 1000}\n", "p.yaml:3:13: 'bs' cannot be '1000'; it takes a size"},
         BadProfile{"TwiceInYaml", kHead + "repeats: 3\nrepeats: 4\n",
                    "p.yaml:4:1: key 'repeats' is given twice; the first is on line 3"},
@@ -154,6 +160,22 @@ INSTANTIATE_TEST_SUITE_P(
         BadProfile{"Large", "name: " + std::string(70'000, 'x'), "p.yaml: larger than 64 KiB"}),
     [](const auto& param_info) { return param_info.param.name; });
 
+TEST(Profile, StoresHaveOneCanonicalText) {
+  const auto text_of = [](const std::string& text) { return to_string(parse_store(text).value()); };
+  EXPECT_EQ(text_of("null:1GiB"), "null:1g");
+  EXPECT_EQ(text_of("ram:1536KiB"), "ram:1536k");
+  EXPECT_EQ(text_of("ram:2048GiB"), "ram:2048g");
+  EXPECT_EQ(text_of("throttled:70MB/s:500000ns:ram:64MiB"), "throttled:70MB/s:500us:ram:64m");
+  EXPECT_EQ(text_of("throttled:3MiB/s:0ns:throttled:64MiB/s:1ms:null:1g"),
+            "throttled:3MiB/s:0ns:throttled:64MiB/s:1ms:null:1g");
+  EXPECT_EQ(text_of("file:1024MiB:/a:b"), "file:1g:/a:b");
+  EXPECT_EQ(text_of("file:/d/{guest}"), "file:/d/{guest}");
+  const auto store = parse_store("throttled:1MB/s:1us:file:1g:/d{guest}/{guest}.img").value();
+  EXPECT_EQ(store_of_guest(store, 12), "throttled:1MB/s:1us:file:1g:/d12/12.img");
+  EXPECT_TRUE(answers_late(store));
+  EXPECT_FALSE(answers_late(parse_store("null:1g").value()));
+}
+
 TEST(Profile, RefusesAMatrixThatIsTooLarge) {
   std::string text = kHead + "matrix:\n";
   for (const char* axis : {"guests", "queues", "iodepth", "numjobs"}) {
@@ -184,15 +206,26 @@ TEST(Profile, EveryShippedProfileLoads) {
   EXPECT_GE(loaded, 3);
 }
 
-// Editors must know exactly the parameters that the program knows.
-TEST(Profile, SchemaListsEveryParameter) {
+// A policy that a driver learns must be shown there, or the profile no longer answers for all of them.
+TEST(Profile, PoliciesProfileTriesEveryPolicy) {
+  const auto profile = load_profile(XBLK_SOURCE_DIR "/profiles/policies.yaml");
+  ASSERT_TRUE(profile) << profile.error().message;
+  std::map<std::string, std::set<std::string>> seen;
+  for (const Point& point : expand(*profile)) {
+    for (const auto& [name, value] : point.params) seen[name].insert(value);
+  }
+  for (const Parameter& parameter : parameters()) {
+    const bool policy = parameter.target != ParameterTarget::fio && parameter.target != ParameterTarget::guests;
+    if (!policy || parameter.name == kPresetParameter) continue;
+    EXPECT_GE(seen[parameter.name].size(), 2u) << parameter.name << " is never changed";
+  }
+}
+
+// Editors must know exactly what the program knows.
+TEST(Profile, SchemaIsTheOneThatTheProgramMakes) {
   std::ifstream file(XBLK_SOURCE_DIR "/profiles/schema/profile.schema.json");
-  const auto schema = nlohmann::json::parse(file);
-  std::set<std::string> described;
-  for (const auto& [name, unused] : schema["definitions"]["selection"]["properties"].items()) described.insert(name);
-  std::set<std::string> known;
-  for (const Parameter& parameter : parameters()) known.insert(parameter.name);
-  EXPECT_EQ(described, known);
+  const std::string kept{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_EQ(kept, profile_schema().dump(2) + "\n") << "xblk plan --schema > profiles/schema/profile.schema.json";
 }
 
 }  // namespace

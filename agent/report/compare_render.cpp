@@ -34,9 +34,9 @@ std::vector<Params> all_params(const Comparison& comparison) {
   return out;
 }
 
-void add_rows(Table& table, const PointComparison& point, const std::vector<std::string>& varying) {
+void add_rows(Table& table, const PointComparison& point, const SplitParams& split) {
   std::vector<std::string> head;
-  for (const std::string& name : varying) head.push_back(printable(value_of(point.params, name)));
+  for (const std::string& cell : label_cells(point.params, split)) head.push_back(printable(cell));
   if (point.metrics.empty()) {
     std::vector<std::string> row = {std::string(to_string(point.verdict))};
     row.insert(row.end(), head.begin(), head.end());
@@ -62,11 +62,11 @@ std::string render_points(const Comparison& comparison, bool colour) {
   const SplitParams split = split_params(all_params(comparison));
   Table table;
   table.columns.push_back({"verdict"});
-  for (const std::string& name : split.varying) table.columns.push_back({printable(name), true});
+  for (const std::string& name : label_columns(split)) table.columns.push_back({printable(name), true});
   table.columns.insert(
       table.columns.end(),
       {{"metric"}, {"base", true}, {"new", true}, {"new/base", true}, {"95 % interval", true}, {"why"}});
-  for (const PointComparison& point : comparison.points) add_rows(table, point, split.varying);
+  for (const PointComparison& point : comparison.points) add_rows(table, point, split);
   return "all points: " + printable(join_params(split.common)) + "\n\n" +
          render_table(table, colour ? paint_verdict : nullptr);
 }

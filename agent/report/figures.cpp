@@ -1,6 +1,7 @@
 #include "agent/report/figures.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -9,6 +10,21 @@
 #include "agent/report/mechanism.hpp"
 
 namespace xblk::report {
+
+namespace {
+
+// The value that most points have; of several, the one that comes first.
+std::string usual_value(const std::vector<Params>& points, const std::string& name) {
+  std::map<std::string, std::size_t> counts;
+  for (const Params& params : points) ++counts[value_of(params, name)];
+  std::string usual = value_of(points.front(), name);
+  for (const Params& params : points) {
+    if (counts[value_of(params, name)] > counts[usual]) usual = value_of(params, name);
+  }
+  return usual;
+}
+
+}  // namespace
 
 SplitParams split_params(const std::vector<Params>& points) {
   std::vector<std::string> names;
@@ -29,7 +45,35 @@ SplitParams split_params(const std::vector<Params>& points) {
       out.varying.push_back(name);
     }
   }
+  if (out.varying.size() > kVaryingColumnsMax) {
+    for (const std::string& name : out.varying) out.usual.emplace_back(name, usual_value(points, name));
+  }
   return out;
+}
+
+std::vector<std::string> label_columns(const SplitParams& split) {
+  if (split.usual.empty()) return split.varying;
+  return {"otherwise than most"};
+}
+
+std::vector<std::string> label_cells(const Params& params, const SplitParams& split) {
+  std::vector<std::string> cells;
+  if (split.usual.empty()) {
+    for (const std::string& name : split.varying) cells.push_back(value_of(params, name));
+    return cells;
+  }
+  Params own;
+  for (const auto& [name, value] : split.usual) {
+    if (value_of(params, name) != value) own.emplace_back(name, value_of(params, name));
+  }
+  return {own.empty() ? "(nothing)" : join_params(own)};
+}
+
+std::string label_of(const Params& params, const SplitParams& split) {
+  if (!split.usual.empty()) return label_cells(params, split).front();
+  Params own;
+  for (const std::string& name : split.varying) own.emplace_back(name, value_of(params, name));
+  return own.empty() ? "all" : join_params(own);
 }
 
 std::string value_of(const Params& params, const std::string& name) {
@@ -52,9 +96,7 @@ std::vector<Params> params_of(const Results& results) {
 }
 
 std::string point_label(const PointResult& point, const SplitParams& split) {
-  Params varying;
-  for (const std::string& name : split.varying) varying.emplace_back(name, value_of(point.params, name));
-  return varying.empty() ? point.id : join_params(varying);
+  return split.varying.empty() ? point.id : label_of(point.params, split);
 }
 
 std::string iops_spread(const PointResult& point) {

@@ -9,16 +9,25 @@
 
 namespace xblk::report {
 
-// Parameters that differ between the points stand in columns; the others are said once.
+// Parameters that differ between the points stand in columns; the others are said once. When too many differ for
+// columns, as where each point changes another policy, one column says what a point has otherwise than most.
 struct SplitParams {
   std::vector<std::string> varying;
   Params common;
+  Params usual;  // what most points have of the varying ones; empty: each has a column
 };
 SplitParams split_params(const std::vector<Params>& points);
+inline constexpr std::size_t kVaryingColumnsMax = 5;
+
+// What names a point in a table: titles, and one point's cells.
+std::vector<std::string> label_columns(const SplitParams& split);
+std::vector<std::string> label_cells(const Params& params, const SplitParams& split);
+// In one text: "queues=1 persistent=on"; "all" if nothing varies.
+std::string label_of(const Params& params, const SplitParams& split);
 std::vector<Params> params_of(const Results& results);
 std::string value_of(const Params& params, const std::string& name);  // "-" when absent
 std::string join_params(const Params& params);                        // "guests=2 rw=randread"
-// "queues=1 persistent=on": the varying ones; the id if none varies.
+// As label_of(); the id if none varies.
 std::string point_label(const PointResult& point, const SplitParams& split);
 
 // "398.1 k .. 405.2 k"; below five repeats the lowest and highest value, in brackets; "-" without a value.

@@ -43,7 +43,7 @@ std::string_view tone_of(Verdict verdict) {
 
 std::string results_table(const Results& results, const SplitParams& split) {
   std::vector<Table::Column> columns = {{"status"}};
-  for (const std::string& name : split.varying) columns.push_back({name, true});
+  for (const std::string& name : label_columns(split)) columns.push_back({name, true});
   columns.insert(columns.end(), {{"IOPS", true}, {"95 % interval, (range)", true}, {"bandwidth", true}});
   const auto directions = measured_directions(results);
   for (const std::string_view direction : directions) {
@@ -54,7 +54,7 @@ std::string results_table(const Results& results, const SplitParams& split) {
   out += "<div class=\"scroll\"><table>\n" + header_row(columns) + "<tbody>\n";
   for (const PointResult& point : results.points) {
     out += "<tr><td>" + chip(to_string(point.status), tone_of(point.status)) + "</td>";
-    for (const std::string& name : split.varying) out += cell(value_of(point.params, name), true);
+    for (const std::string& text : label_cells(point.params, split)) out += cell(text, true);
     out += cell(point.iops ? human_iops(point.iops->median) : "-", true) + cell(iops_spread(point), true);
     out += cell(point.bandwidth_bytes_per_s ? human_bandwidth(point.bandwidth_bytes_per_s->median) : "-", true);
     for (const std::string_view direction : directions) {
@@ -117,9 +117,7 @@ std::string comparison_table(const Comparison& comparison) {
                      {"why"}}) +
          "<tbody>\n";
   for (const PointComparison& point : comparison.points) {
-    Params varying;
-    for (const std::string& name : split.varying) varying.emplace_back(name, value_of(point.params, name));
-    out += comparison_rows(point, varying.empty() ? "all" : join_params(varying));
+    out += comparison_rows(point, label_of(point.params, split));
   }
   return out + "</tbody></table></div>\n";
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/report/figures.hpp"
 #include "agent/report/format.hpp"
 #include "agent/report/svg_chart.hpp"
 #include "agent/report/table.hpp"
@@ -33,6 +34,26 @@ Results hostile_results() {
   summarise(bad);
   results.points.push_back(std::move(bad));
   return results;
+}
+
+// Each point changes another parameter: a column for each would be a table of repetitions.
+TEST(Report, ManyVaryingParametersAreNamedWhereTheyAreUnusual) {
+  Results results = example_results();
+  results.points.clear();
+  for (int changed = 0; changed <= 6; ++changed) {
+    Params params;
+    for (int i = 1; i <= 6; ++i) params.emplace_back("p" + std::to_string(i), i == changed ? "on" : "off");
+    results.points.push_back(example_point("point-" + std::to_string(changed), params, {1000}));
+  }
+  const SplitParams split = split_params(params_of(results));
+  EXPECT_EQ(split.varying.size(), 6u);
+  EXPECT_THAT(label_columns(split), ElementsAre("otherwise than most"));
+  EXPECT_THAT(label_cells(results.points[0].params, split), ElementsAre("(nothing)"));
+  EXPECT_THAT(label_cells(results.points[3].params, split), ElementsAre("p3=on"));
+  for (const std::string& text :
+       {render_text(results, false), render_markdown(results), render_html(results, nullptr)}) {
+    EXPECT_THAT(text, AllOf(HasSubstr("p3=on"), Not(HasSubstr("p3=off"))));
+  }
 }
 
 TEST(Report, EveryFormatSaysThatARunIsNotWhole) {

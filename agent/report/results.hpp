@@ -96,7 +96,7 @@ struct RunInfo {
   std::string platform;  // emu | xen | model
   std::uint64_t seed = 0;
   std::string order;
-  std::size_t repeats = 0;        // planned, of each point; 0: not recorded (before 0.2)
+  std::size_t repeats = 0;        // planned, of each point; 0: not recorded
   std::vector<Sitting> sittings;  // none: not recorded
   std::string xblk_version;
   std::string fio_version;

@@ -3,6 +3,7 @@
 #include <span>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "agent/report/figures.hpp"
 #include "agent/report/format.hpp"
@@ -18,9 +19,16 @@ std::string human(const std::optional<Aggregate>& aggregate, std::string (*forma
   return aggregate ? format(aggregate->median) : "-";
 }
 
+// Where a point's name is too long to head a column, its number does.
+std::string number_of(const Results& results, const PointResult& point) {
+  return std::to_string(&point - results.points.data() + 1);
+}
+
 Table performance_table(const Results& results, const SplitParams& split) {
   Table table;
-  for (const std::string& name : split.varying) table.columns.push_back({printable(name), true});
+  const bool numbered = !split.usual.empty();
+  if (numbered) table.columns.push_back({"point", true});
+  for (const std::string& name : label_columns(split)) table.columns.push_back({printable(name), !numbered});
   table.columns.insert(table.columns.end(),
                        {{"status"}, {"IOPS", true}, {"interval or (range)", true}, {"bandwidth", true}});
   const auto directions = measured_directions(results);
@@ -30,7 +38,8 @@ Table performance_table(const Results& results, const SplitParams& split) {
   }
   for (const PointResult& point : results.points) {
     std::vector<std::string> row;
-    for (const std::string& name : split.varying) row.push_back(printable(value_of(point.params, name)));
+    if (numbered) row.push_back(number_of(results, point));
+    for (const std::string& cell : label_cells(point.params, split)) row.push_back(printable(cell));
     row.insert(row.end(), {std::string(to_string(point.status)), human(point.iops, human_iops), iops_spread(point),
                            human(point.bandwidth_bytes_per_s, human_bandwidth)});
     for (const std::string_view direction : directions) {
@@ -46,19 +55,20 @@ std::string mechanism_text(const PointResult& point, const std::string& name) {
   return found == point.mechanism.end() ? "-" : human_mechanism(name, found->second.median);
 }
 
+// What heads a point's column in the table of mechanisms.
+std::string column_title(const Results& results, const PointResult& point, const SplitParams& split) {
+  if (!split.usual.empty()) return number_of(results, point);
+  return fmt::format("{}", fmt::join(label_cells(point.params, split), " "));
+}
+
 // Points as columns: there are more mechanisms than fit beside each other. The first column's title names the
 // parameters whose values head the other columns.
 Table mechanism_table(const Results& results, std::span<const PointResult> points, const SplitParams& split) {
-  const auto title = [&](auto part) {
-    std::string out;
-    for (const std::string& name : split.varying) out += (out.empty() ? "" : " ") + printable(part(name));
-    return out;
-  };
   Table table;
-  table.columns.push_back({split.varying.empty() ? "mechanism" : title([](const std::string& name) { return name; })});
-  for (const PointResult& point : points) {
-    table.columns.push_back({title([&](const std::string& name) { return value_of(point.params, name); }), true});
-  }
+  const std::string names = split.usual.empty() ? fmt::format("{}", fmt::join(split.varying, " ")) : "point";
+  table.columns.push_back({names.empty() ? "mechanism" : printable(names)});
+  for (const PointResult& point : points)
+    table.columns.push_back({printable(column_title(results, point, split)), true});
   for (const std::string& name : measured_mechanisms(results)) {
     std::vector<std::string> row = {mechanism_label(name)};
     for (const PointResult& point : points) row.push_back(mechanism_text(point, name));
@@ -83,12 +93,12 @@ std::string mechanism_tables(const Results& results, const SplitParams& split) {
 
 Table mechanism_table_by_point(const Results& results, const SplitParams& split) {
   Table table;
-  for (const std::string& name : split.varying) table.columns.push_back({printable(name), true});
+  for (const std::string& name : label_columns(split)) table.columns.push_back({printable(name), true});
   const std::vector<std::string> names = measured_mechanisms(results);
   for (const std::string& name : names) table.columns.push_back({mechanism_label(name), true});
   for (const PointResult& point : results.points) {
     std::vector<std::string> row;
-    for (const std::string& name : split.varying) row.push_back(printable(value_of(point.params, name)));
+    for (const std::string& cell : label_cells(point.params, split)) row.push_back(printable(cell));
     for (const std::string& name : names) row.push_back(mechanism_text(point, name));
     table.rows.push_back(std::move(row));
   }

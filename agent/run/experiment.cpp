@@ -149,6 +149,7 @@ Status Experiment::visit(std::size_t position) {
                              .toggle = *session_->toggle,
                              .programs = config_.programs,
                              .run = config_.run,
+                             .store_answers_late = plan::answers_late(schedule_.profile.store),
                              .idle_tlb_rate = idle_tlb_rate_,
                              .observer = observer_};
   auto repeat = Visit(context, point, planned.repeat, position).run();
@@ -175,10 +176,21 @@ Status Experiment::ensure_session(const RigSpec& spec) {
   session_.emplace(Session{.spec = spec, .journal = journal->path()});
   session_->toggle = std::make_unique<toggle::Toggle>(rig_.keys(), host_, *std::move(journal));
   for (unsigned guest = 1; guest <= spec.guests; ++guest) {
-    toggle::VbdConfig disk{.vbd = vbd_of(guest), .params = plan::to_string(schedule_.profile.store)};
-    if (auto attached = session_->toggle->attach(disk); !attached) return attached;
+    if (auto attached = attach_disk(guest); !attached) return attached;
   }
   return {};
+}
+
+Status Experiment::attach_disk(unsigned guest) {
+  toggle::VbdConfig disk{.vbd = vbd_of(guest), .params = plan::store_of_guest(schedule_.profile.store, guest)};
+  if (guest <= config_.store_files.size()) {
+    const StoreFile& file = config_.store_files[guest - 1];
+    disk.writable = file.use != StoreFileUse::read;
+    if (file.use == StoreFileUse::create) {
+      if (auto created = session_->toggle->create_file(file.path, file.size); !created) return created;
+    }
+  }
+  return session_->toggle->attach(disk);
 }
 
 void Experiment::close_session() {

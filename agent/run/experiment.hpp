@@ -13,6 +13,7 @@
 #include "agent/run/programs.hpp"
 #include "agent/run/rig.hpp"
 #include "agent/run/schedule.hpp"
+#include "agent/run/store_files.hpp"
 #include "agent/toggle/toggle.hpp"
 
 namespace xblk::run {
@@ -23,6 +24,7 @@ struct ExperimentConfig {
   std::filesystem::path state_directory;
   std::string command_line;
   std::string fio_version;
+  std::vector<StoreFile> store_files = {};     // of the guests, as they were found; checked
   std::optional<report::Results> former = {};  // of the sittings before, to go on from: as kept_of() gave them
 };
 
@@ -58,6 +60,7 @@ class Experiment {
   Status visit_all();
   Status visit(std::size_t position);
   Status ensure_session(const RigSpec& spec);
+  Status attach_disk(unsigned guest);
   void close_session();
   void restore_session();
   Status write_results();

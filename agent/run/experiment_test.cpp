@@ -208,7 +208,7 @@ order: sequential
 )");
   ASSERT_TRUE(summary) << summary.error().message;
   std::vector<std::string> locks;
-  for (const RigSpec& spec : rig_.starts) locks.push_back(spec.grant_locks);
+  for (const RigSpec& spec : rig_.starts) locks.push_back(spec.host.at("grant-locks"));
   EXPECT_THAT(locks, ElementsAre("coarse", "split"));
   EXPECT_GT(rig_.starts.at(0).guest_memory_mib, RigSpec{}.guest_memory_mib);
   EXPECT_EQ(rig_.starts.at(0).guest_memory_mib, rig_.starts.at(1).guest_memory_mib);

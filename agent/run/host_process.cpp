@@ -37,10 +37,12 @@ std::vector<std::string> host_command(const HostProcessConfig& config) {
                                  config.layout.directory.string(),
                                  "--guests",
                                  std::to_string(config.spec.guests),
-                                 "--grant-locks",
-                                 config.spec.grant_locks,
                                  "--guest-memory",
                                  std::to_string(config.spec.guest_memory_mib)};
+  for (const auto& [policy, value] : config.spec.host) {
+    words.push_back("--" + policy);
+    words.push_back(value);
+  }
   if (!config.outlives_us) words.emplace_back("--die-with-parent");
   return words;
 }

@@ -51,7 +51,7 @@ void judge_counters(report::Repeat& repeat, const GuestRecord& guest, const Reco
                                                                     .front_end = window.end.front,
                                                                     .back_begin = *window.begin.back,
                                                                     .back_end = *window.end.back,
-                                                                    .submitters = context.submitters});
+                                                                    .load = context.load});
   proof["counters"] = to_json(verified);
   if (!verified.ok()) {
     worsen(repeat, Outcome::inconclusive, of_guest(guest, "not proven by its counters: " + verified.first_failure()));

@@ -20,7 +20,7 @@ struct GuestRecord {
 
 struct RecordContext {
   toggle::Agreement agreement;
-  std::uint32_t submitters = 1;  // fio jobs of one guest
+  toggle::CountedLoad load;  // of one guest
   bool moves_data = true;
   metrics::IdleRate idle_tlb_rate;
 };

@@ -50,9 +50,12 @@ Status clear_dead_hosts(const fs::path& state_directory, host::Host& host, Recov
   for (const fs::path& file : *journals) {
     const auto content = toggle::read_journal(file);
     if (!content || !died_with_its_host(*content, left)) continue;
+    toggle::Restored files;
+    toggle::remove_created(content->created, files);
+    for (const std::string& line : files.conflicts) recovery.problems.push_back("not restored: " + line);
     fs::remove(file, ignored);
-    recovery.done.push_back(
-        fmt::format("{}: its emulated host is gone, and the keys with it; nothing is left to put back", file.string()));
+    recovery.done.push_back(fmt::format("{}: its emulated host is gone, and the keys with it; {} files removed",
+                                        file.string(), files.removed));
   }
   for (const fs::path& path : left) {
     fs::remove_all(path, ignored);
@@ -62,8 +65,9 @@ Status clear_dead_hosts(const fs::path& state_directory, host::Host& host, Recov
 }
 
 std::string summary_of(const toggle::Restored& restored) {
-  return fmt::format("{} keys put back, {} were as before, {} vbds detached, {} keys of vbds that are gone",
-                     restored.restored, restored.unchanged, restored.detached, restored.device_gone);
+  return fmt::format(
+      "{} keys put back, {} were as before, {} vbds detached, {} keys of vbds that are gone, {} files removed",
+      restored.restored, restored.unchanged, restored.detached, restored.device_gone, restored.removed);
 }
 
 }  // namespace

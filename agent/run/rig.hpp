@@ -9,13 +9,14 @@
 #include "agent/run/layout.hpp"
 #include "agent/toggle/key_access.hpp"
 #include "drivers/base/result.hpp"
+#include "drivers/blkif/policy.hpp"
 
 namespace xblk::run {
 
 // What cannot be changed while guests are attached.
 struct RigSpec {
   unsigned guests = 1;
-  std::string grant_locks = "split";
+  blkif::PolicyMap host = blkif::to_keys(blkif::HostPolicy{});
   std::uint64_t guest_memory_mib = 1024;
 
   friend bool operator==(const RigSpec&, const RigSpec&) = default;

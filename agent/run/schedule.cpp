@@ -25,11 +25,10 @@ Schedule make_schedule(plan::Profile profile, std::optional<unsigned> repeats, s
 }
 
 RigSpec rig_spec_of(const Schedule& schedule, const plan::Point& point) {
-  RigSpec spec{.guests = point.guests};
-  if (const auto locks = point.host.find("grant-locks"); locks != point.host.end()) spec.grant_locks = locks->second;
+  RigSpec spec{.guests = point.guests, .host = point.host};
   for (const plan::Point& each : schedule.points) {
     // Twice: the engine's buffers stand beside the pages of the frontend's own pool.
-    const std::uint64_t bytes = plan::capacity_of(each).guest_memory.value() + plan::bytes_in_flight(each).value();
+    const std::uint64_t bytes = plan::guest_memory_of(each).value() + plan::bytes_in_flight(each).value();
     spec.guest_memory_mib = std::max(spec.guest_memory_mib, kGuestMemoryMiBMin + 2 * bytes / kMiB);
   }
   return spec;

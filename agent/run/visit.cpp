@@ -190,7 +190,9 @@ void Visit::prove() {
   if (records.empty()) return;
   record(repeat_, records,
          {.agreement = agreement_,
-          .submitters = expectation.jobs,
+          .load = {.submitters = expectation.jobs,
+                   .block = expectation.block_size,
+                   .store_answers_late = context_.store_answers_late},
           .moves_data = moves_data(point_),
           .idle_tlb_rate = context_.idle_tlb_rate});
 }

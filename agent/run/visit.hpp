@@ -19,6 +19,7 @@ struct VisitContext {
   toggle::Toggle& toggle;
   const Programs& programs;
   const RunLayout& run;
+  bool store_answers_late;
   metrics::IdleRate idle_tlb_rate;
   Observer& observer;
 };

@@ -87,18 +87,29 @@ bool read_change(const json& object, KeyChange& change) {
   return true;
 }
 
+std::optional<std::uint64_t> read_number(const json& object, const char* key, std::uint64_t max) {
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_number_unsigned() || it->get<std::uint64_t>() > max) return std::nullopt;
+  return it->get<std::uint64_t>();
+}
+
 bool read_attached(const json& object, Vbd& vbd) {
   if (!object.is_object() || !object.contains("attached") || !object["attached"].is_object()) return false;
-  const json& attached = object["attached"];
-  const auto number = [&](const char* key, std::uint64_t max) -> std::optional<std::uint64_t> {
-    const auto it = attached.find(key);
-    if (it == attached.end() || !it->is_number_unsigned() || it->get<std::uint64_t>() > max) return std::nullopt;
-    return it->get<std::uint64_t>();
-  };
-  const auto guest = number("guest", UINT16_MAX);
-  const auto device = number("device", UINT32_MAX);
+  const auto guest = read_number(object["attached"], "guest", UINT16_MAX);
+  const auto device = read_number(object["attached"], "device", UINT32_MAX);
   if (!guest || !device) return false;
   vbd = {DomId(static_cast<std::uint16_t>(*guest)), static_cast<std::uint32_t>(*device)};
+  return true;
+}
+
+bool read_created(const json& object, CreatedFile& file) {
+  if (!object.is_object() || !object.contains("created") || !object["created"].is_object()) return false;
+  std::optional<std::string> path;
+  const auto device = read_number(object["created"], "device", UINT64_MAX);
+  const auto inode = read_number(object["created"], "inode", UINT64_MAX);
+  if (!read_value(object["created"], "path", path) || !path || !path->starts_with('/') || !device || !inode)
+    return false;
+  file = {*path, *device, *inode};
   return true;
 }
 
@@ -106,6 +117,10 @@ bool read_attached(const json& object, Vbd& vbd) {
 bool read_entry(const json& object, JournalContent& content) {
   if (Vbd vbd; read_attached(object, vbd)) {
     content.attached.push_back(vbd);
+    return true;
+  }
+  if (CreatedFile file; read_created(object, file)) {
+    content.created.push_back(std::move(file));
     return true;
   }
   KeyChange change;
@@ -181,6 +196,11 @@ Status Journal::record(std::span<const KeyChange> changes) {
 
 Status Journal::record_attach(const Vbd& vbd) {
   const json line{{"attached", {{"guest", vbd.guest.value()}, {"device", vbd.device}}}};
+  return append(fd_.get(), line.dump() + "\n", path_);
+}
+
+Status Journal::record_created(const CreatedFile& file) {
+  const json line{{"created", {{"path", to_text(file.path.string())}, {"device", file.device}, {"inode", file.inode}}}};
   return append(fd_.get(), line.dump() + "\n", path_);
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/toggle/created_file.hpp"
 #include "agent/toggle/vbd.hpp"
 #include "drivers/base/result.hpp"
 #include "drivers/base/unique_fd.hpp"
@@ -41,6 +42,7 @@ class Journal {
   // On disk when it returns.
   Status record(std::span<const KeyChange> changes);
   Status record_attach(const Vbd& vbd);
+  Status record_created(const CreatedFile& file);
   // Everything is as it was before: the file has served its purpose and is removed.
   Status close();
 
@@ -59,6 +61,7 @@ struct JournalContent {
   std::int64_t unix_time_seconds = 0;
   std::vector<KeyChange> changes;
   std::vector<Vbd> attached;
+  std::vector<CreatedFile> created;
   bool truncated = false;  // the last line was being written when the process died: its change was never made
 };
 

@@ -63,6 +63,23 @@ Status detach_all(KeyAccess& keys, host::Host& host, std::span<const Vbd> attach
   return {};
 }
 
+}  // namespace
+
+void remove_created(std::span<const CreatedFile> created, Restored& outcome) {
+  for (const CreatedFile& file : created) {
+    const auto removal = remove_created(file);
+    if (!removal) {
+      outcome.conflicts.push_back(removal.error().message);
+    } else if (*removal == Removal::not_ours) {
+      outcome.conflicts.push_back(file.path.string() + " is not the file that was created; left alone");
+    } else if (*removal == Removal::removed) {
+      ++outcome.removed;
+    }
+  }
+}
+
+namespace {
+
 bool belongs_to(const std::filesystem::path& journal, const std::filesystem::path& run) {
   const auto content = read_journal(journal);
   return content && content->run == run;
@@ -89,6 +106,7 @@ RestoreReport restore_file(const std::filesystem::path& file, host::Host& host, 
     }
     report.restored = *std::move(restored);
   }
+  remove_created(content->created, report.restored);
   if (report.complete()) ::unlink(file.c_str());
   return report;
 }

@@ -19,6 +19,7 @@ struct Restored {
   std::size_t unchanged = 0;           // already as before: the change was never made, or restored earlier
   std::size_t device_gone = 0;         // the vbd was detached, and the keys with it
   std::size_t detached = 0;            // vbds that the journal's process had attached
+  std::size_t removed = 0;             // files that it had created
   std::vector<std::string> forced;     // of these: their backends did not close in time, one line each
   std::vector<std::string> conflicts;  // somebody else changed them since; left alone, one line each
 };
@@ -27,6 +28,9 @@ struct Restored {
 // them or none. Doing it again changes nothing.
 Result<Restored> restore(KeyAccess& keys, host::Host& host, std::span<const Vbd> attached,
                          std::span<const KeyChange> changes);
+
+// The files of a journal. What does not succeed is a line of `conflicts`.
+void remove_created(std::span<const CreatedFile> created, Restored& outcome);
 
 struct RestoreReport {
   std::filesystem::path journal;

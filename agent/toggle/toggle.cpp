@@ -1,6 +1,7 @@
 #include "agent/toggle/toggle.hpp"
 
 #include <charconv>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -98,6 +99,17 @@ Status Toggle::attach(const VbdConfig& config) {
   return {};
 }
 
+Status Toggle::create_file(const std::filesystem::path& path, Bytes size) {
+  const auto created = toggle::create_file(path, size);
+  if (!created) return tl::unexpected(created.error());
+  if (auto status = journal_.record_created(*created); !status) {
+    static_cast<void>(toggle::remove_created(*created));
+    return status;
+  }
+  created_.push_back(*created);
+  return {};
+}
+
 Status Toggle::apply(const Vbd& vbd, const Policies& policies) {
   if (auto status = check(policies); !status) return status;
   for (const std::string& directory : {vbd.backend_directory(), vbd.frontend_directory()}) {
@@ -138,7 +150,11 @@ Status Toggle::wait_connected(const Vbd& vbd, Nanos patience) {
 
 Result<Restored> Toggle::restore() {
   auto restored = toggle::restore(keys_, host_, attached_, changes_);
+  Restored files;
+  remove_created(std::exchange(created_, {}), files);  // also when xenstore does not answer
   if (!restored) return restored;
+  restored->removed = files.removed;
+  restored->conflicts.insert(restored->conflicts.end(), files.conflicts.begin(), files.conflicts.end());
   closed_ = true;
   if (!restored->conflicts.empty()) return restored;  // the journal stays, as the record of it
   if (auto status = journal_.close(); !status) return tl::unexpected(status.error());

@@ -32,6 +32,9 @@ class Toggle {
   // As toggle::attach(), journalled: restore() detaches it.
   Status attach(const VbdConfig& config);
 
+  // A file that is not there yet, journalled: restore() removes it.
+  Status create_file(const std::filesystem::path& path, Bytes size);
+
   // Journal first, then one transaction: the policies, a changed reconnect counter if the frontend is connected (it
   // takes them at its next connect otherwise), and away with both ends' published results, so that nobody reads those
   // of the old connection. Limits of a backend that waits for its first frontend: see VbdConfig::policies.
@@ -40,7 +43,7 @@ class Toggle {
   // Until both ends are connected and have published a result. The error says which end is in which state.
   Status wait_connected(const Vbd& vbd, Nanos patience);
 
-  // Everything that attach() and apply() changed. Removes the journal when nothing is left to restore.
+  // Everything that attach(), apply() and create_file() changed. Removes the journal when nothing is left to restore.
   Result<Restored> restore();
 
  private:
@@ -51,6 +54,7 @@ class Toggle {
   Journal journal_;
   std::vector<KeyChange> changes_;
   std::vector<Vbd> attached_;
+  std::vector<CreatedFile> created_;
   bool closed_ = false;
 };
 

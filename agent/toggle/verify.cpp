@@ -1,9 +1,12 @@
 #include "agent/toggle/verify.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "agent/toggle/checklist.hpp"
 #include "drivers/base/check.hpp"
 #include "drivers/blkif/keys.hpp"
 #include "drivers/blkif/wire.hpp"
@@ -14,69 +17,54 @@ namespace {
 
 using Published = std::map<std::string, std::string>;
 
-class Checklist {
- public:
-  void equal(std::string name, const std::string& expected, const std::string& seen) {
-    result_.checks.push_back({std::move(name), expected, seen, expected == seen});
-  }
-  void that(std::string name, std::string expected, std::uint64_t seen, bool ok) {
-    result_.checks.push_back({std::move(name), std::move(expected), std::to_string(seen), ok});
-  }
-  Verification take() { return std::move(result_); }
-
- private:
-  Verification result_;
-};
-
 std::string seen_in(const Published& published, const std::string& name) {
   const auto it = published.find(name);
   return it == published.end() ? "absent" : it->second;
 }
 
-// Both ends state the same result.
-void check_shared(Checklist& list, const std::string& end, const Published& published, const Agreement& agreement) {
-  list.equal(end + " persistent", agreement.persistent ? "1" : "0", seen_in(published, "persistent"));
-  list.equal(end + " queues", std::to_string(agreement.queues), seen_in(published, "queues"));
-  list.equal(end + " ring-page-order", std::to_string(agreement.ring_page_order),
-             seen_in(published, "ring-page-order"));
+// What both ends state alike: the result of the two.
+Published shared_result(const Agreement& agreement) {
+  return {{"persistent", agreement.persistent ? "1" : "0"},
+          {"queues", std::to_string(agreement.queues)},
+          {"ring-page-order", std::to_string(agreement.ring_page_order)}};
 }
 
-// The frontend uses indirect requests only for more segments than a direct one holds.
-std::uint32_t indirect_segments_used(const Agreement& agreement) {
-  const std::uint32_t both = std::min(agreement.front.indirect_segments, agreement.back.indirect_segments);
-  return both > blkif::kDirectSegmentsMax ? both : 0;
+Published expected_of_front(const Agreement& agreement) {
+  Published expected = blkif::to_keys(agreement.front);
+  for (const auto& [name, value] : shared_result(agreement)) expected[name] = value;
+  expected["indirect-segments"] = std::to_string(agreement.indirect_segments);
+  return expected;
 }
 
-std::uint64_t delta(const StatisticsSample& begin, const StatisticsSample& end, Counter counter) {
-  return end.total(counter) - begin.total(counter);
+Published expected_of_back(const Agreement& agreement) {
+  Published expected = blkif::to_keys(agreement.back);
+  for (const auto& [name, value] : shared_result(agreement)) expected[name] = value;
+  if (agreement.persistent) expected["data-path"] = "persistent";
+  return expected;
 }
 
-void check_data_path(Checklist& list, const Agreement& agreement, const CounterProof& proof) {
-  const auto back = [&](Counter counter) { return delta(proof.back_begin, proof.back_end, counter); };
-  const std::uint64_t hits = back(Counter::persistent_hits);
-  if (agreement.persistent) {
-    list.that("persistent hits", "more than 0", hits, hits > 0);
-    // Above the cap the backend maps per request by design, and purged grants are unmapped: then unmaps prove nothing.
-    const bool within_cap = back(Counter::persistent_overflows) == 0 && back(Counter::persistent_purged) == 0;
-    if (within_cap) list.that("unmaps when warm", "0", back(Counter::unmaps), back(Counter::unmaps) == 0);
-    return;
-  }
-  list.that("persistent hits", "0", hits, hits == 0);
-  const bool copies = agreement.back.data_path == blkif::DataPath::copy;
-  const std::uint64_t moved = back(copies ? Counter::copies : Counter::maps);
-  list.that(copies ? "grant copies" : "grant maps", "more than 0", moved, moved > 0);
+// Words of a policy that the result may be when the store can do less than the policy offers.
+std::vector<std::string_view> words_down_to(std::string_view policy, std::size_t word, std::size_t lowest) {
+  const auto words = blkif::find_policy(policy)->words;
+  std::vector<std::string_view> out{words[word]};
+  for (std::size_t i = lowest; i < words.size() && i < word; ++i) out.push_back(words[i]);
+  return out;
 }
 
-void check_queues(Checklist& list, const Agreement& agreement, const CounterProof& proof) {
-  const auto& begin = proof.front_begin.queues;
-  const auto& end = proof.front_end.queues;
-  list.that("queues counted", std::to_string(agreement.queues), end.size(), end.size() == agreement.queues);
-  std::uint64_t busy = 0;
-  for (std::size_t q = 0; q < std::min(begin.size(), end.size()); ++q) {
-    busy += end[q].get(Counter::requests) > begin[q].get(Counter::requests) ? 1 : 0;
-  }
-  const std::uint64_t expected = std::min(agreement.queues, proof.submitters);
-  list.that("queues with requests", fmt::format("at least {}", expected), busy, busy >= expected);
+// The frontend says what became of the backend's offers. A store without a cache to flush, or that cannot discard, or
+// not securely, makes them less; it never makes them more.
+void check_offers(Checklist& list, const Published& front, const Agreement& agreement) {
+  const auto check = [&](const std::string& policy, const std::vector<std::string_view>& allowed) {
+    const std::string seen = seen_in(front, policy);
+    const bool ok = std::find(allowed.begin(), allowed.end(), seen) != allowed.end();
+    list.that("front " + policy, fmt::format("{}", fmt::join(allowed, " or ")), seen, ok);
+  };
+  const auto ordering = static_cast<std::size_t>(agreement.back.ordering);
+  std::vector<std::string_view> orderings = words_down_to("ordering", ordering, ordering);
+  if (agreement.back.ordering != blkif::Ordering::none)
+    orderings.emplace_back("none");  // both or none of what is offered
+  check("ordering", orderings);
+  check("discard", words_down_to("discard", static_cast<std::size_t>(agreement.back.discard), 0));
 }
 
 }  // namespace
@@ -96,9 +84,11 @@ Result<Agreement> agreement_of(const Policies& policies) {
   if (!front) return tl::unexpected(front.error());
   auto back = blkif::parse_back_policy(policies.back);
   if (!back) return tl::unexpected(back.error());
+  const std::uint32_t indirect = std::min(front->indirect_segments, back->indirect_segments);
   return Agreement{.persistent = front->persistent && back->persistent,
                    .queues = std::min(front->queues, back->queues),
                    .ring_page_order = std::min(front->ring_page_order, back->ring_page_order),
+                   .indirect_segments = indirect > blkif::kDirectSegmentsMax ? indirect : 0,
                    .front = *front,
                    .back = *back};
 }
@@ -110,39 +100,15 @@ Result<Published> negotiated(KeyAccess& keys, const std::string& directory) {
 Verification verify_keys(KeyAccess& keys, const Vbd& vbd, const Agreement& agreement) {
   Checklist list;
   const std::string connected(blkif::xenbus_state_key(blkif::XenbusState::connected));
-  const std::pair<std::string, std::string> ends[] = {{"front", vbd.frontend_directory()},
-                                                      {"back", vbd.backend_directory()}};
-  const auto front_keys = blkif::to_keys(agreement.front);
-  const auto back_keys = blkif::to_keys(agreement.back);
-  for (const auto& [end, directory] : ends) {
+  const auto check_end = [&](const std::string& end, const std::string& directory, const Published& expected) {
     list.equal(end + " state", connected, keys.read(directory + "/state").value_or("absent"));
-    const Published published = negotiated(keys, directory).value_or(Published{});
-    check_shared(list, end, published, agreement);
-    const auto& own = end == "front" ? front_keys : back_keys;
-    for (const char* name : {"pools", "polling"}) {
-      list.equal(end + " " + name, own.at(name), seen_in(published, name));
-    }
-    if (end == "front") {
-      list.equal("front indirect-segments", std::to_string(indirect_segments_used(agreement)),
-                 seen_in(published, "indirect-segments"));
-    } else {
-      list.equal("back data-path", agreement.persistent ? "persistent" : back_keys.at("data-path"),
-                 seen_in(published, "data-path"));
-      list.equal("back max-persistent-grants", back_keys.at("max-persistent-grants"),
-                 seen_in(published, "max-persistent-grants"));
-    }
-  }
-  return list.take();
-}
-
-Verification verify_counters(const Agreement& agreement, const CounterProof& proof) {
-  Checklist list;
-  const bool same_connection = proof.front_begin.generation == proof.front_end.generation &&
-                               proof.back_begin.generation == proof.back_end.generation;
-  list.equal("one connection", "yes", same_connection ? "yes" : "no");
-  if (!same_connection) return list.take();
-  check_data_path(list, agreement, proof);
-  check_queues(list, agreement, proof);
+    Published published = negotiated(keys, directory).value_or(Published{});
+    for (const auto& [name, value] : expected) list.equal(end + " " + name, value, seen_in(published, name));
+    return published;
+  };
+  const auto front = check_end("front", vbd.frontend_directory(), expected_of_front(agreement));
+  check_end("back", vbd.backend_directory(), expected_of_back(agreement));
+  check_offers(list, front, agreement);
   return list.take();
 }
 

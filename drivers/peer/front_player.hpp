@@ -110,10 +110,7 @@ class FrontPlayer {
   }
   void execute(const front::Push&) { front_.push(); }
   void execute(const front::SetIndex& set) {
-    auto& indexes = front_.indexes();
-    const std::array<std::uint32_t*, 4> words = {&indexes.req_prod, &indexes.req_event, &indexes.rsp_prod,
-                                                 &indexes.rsp_event};
-    platform::store_release(*words[static_cast<std::size_t>(set.index)], set.value);
+    peer::execute(set, front_.indexes());
     front_.notify();
   }
   void execute(const front::Notify& notify) {

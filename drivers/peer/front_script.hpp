@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <cstring>
 #include <variant>
 #include <vector>
 
@@ -14,6 +14,7 @@
 #include "drivers/blkif/request.hpp"
 #include "drivers/blkif/wire.hpp"
 #include "drivers/peer/fuzz_input.hpp"
+#include "drivers/peer/ring_words.hpp"
 #include "drivers/platform/grants.hpp"
 
 namespace xblk::peer {
@@ -49,15 +50,9 @@ struct Patch {
 };
 // Publishes what was put, and sends an event.
 struct Push {};
-// Any value in one of the four words that both ends share, and an event.
-enum class Index : std::uint8_t { req_prod, req_event, rsp_prod, rsp_event };
-struct SetIndex {
-  Index index = Index::req_prod;
-  std::uint32_t value = 0;
-};
-struct Notify {
-  unsigned times = 1;
-};
+using peer::Index;
+using peer::Notify;
+using peer::SetIndex;
 // The backend has the CPU for so many dispatch rounds.
 struct Turn {
   unsigned rounds = 1;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -69,8 +68,8 @@ class ScriptedBack {
   std::optional<blkif::Request> take_request() {
     if (platform::load_acquire(indexes().req_prod) == req_cons_) return std::nullopt;
     blkif::RawRequest raw{};
-    std::memcpy(raw.bytes.data(), ring_ + blkif::slot_offset(req_cons_++, slots_, blkif::kNativeAbi),
-                blkif::request_slot_size(blkif::kNativeAbi));
+    platform::copy_from_shared(raw.bytes.data(), ring_ + blkif::slot_offset(req_cons_++, slots_, blkif::kNativeAbi),
+                               blkif::request_slot_size(blkif::kNativeAbi));
     blkif::DeviceLimits limits;
     limits.capacity = offer_.sectors;
     limits.flush = limits.barrier = limits.discard = limits.discard_secure = true;
@@ -81,17 +80,17 @@ class ScriptedBack {
   }
   // Any response, asked for or not.
   void respond(const blkif::Response& response) {
-    const auto raw = blkif::encode_response(response);
-    std::memcpy(ring_ + blkif::slot_offset(rsp_prod_++, slots_, blkif::kNativeAbi), raw.bytes.data(),
-                blkif::response_size(blkif::kNativeAbi));
+    put(blkif::encode_response(response));
     set_rsp_prod(rsp_prod_);
+  }
+  // Any bytes in the next slot; nothing is said of them.
+  void put(const blkif::RawResponse& raw) {
+    platform::copy_to_shared(slot(rsp_prod_++), raw.bytes.data(), blkif::response_size(blkif::kNativeAbi));
   }
   // As a good backend does: an event only where the frontend asked for one. True: it was sent.
   bool answer(const blkif::Response& response) {
-    const auto raw = blkif::encode_response(response);
-    std::memcpy(ring_ + blkif::slot_offset(rsp_prod_, slots_, blkif::kNativeAbi), raw.bytes.data(),
-                blkif::response_size(blkif::kNativeAbi));
-    const std::uint32_t old = rsp_prod_++;
+    const std::uint32_t old = rsp_prod_;
+    put(blkif::encode_response(response));
     const auto event = platform::publish_and_load(indexes().rsp_prod, rsp_prod_, indexes().rsp_event);
     const bool wanted = blkif::should_notify(old, rsp_prod_, event);
     if (wanted) notify();
@@ -102,9 +101,16 @@ class ScriptedBack {
     notify();
   }
   void notify() { hypervisor_.notify(port_); }
+  platform::SharedIndexes& indexes() { return *reinterpret_cast<platform::SharedIndexes*>(ring_); }
+  std::byte* slot(std::uint32_t index) { return ring_ + blkif::slot_offset(index, slots_, blkif::kNativeAbi); }
+  [[nodiscard]] std::byte* ring() { return ring_; }
+  // Responses put so far.
+  [[nodiscard]] std::uint32_t produced() const { return rsp_prod_; }
+  // False: nothing is mapped, so there is no ring to speak of.
+  [[nodiscard]] bool attached() const { return ring_ != nullptr; }
 
-  platform::MapOp map(GrantRef gref) {
-    platform::MapOp op{gref};
+  platform::MapOp map(GrantRef gref, platform::Access access = platform::Access::read_write) {
+    platform::MapOp op{gref, access};
     platform::LockWait ignored;
     hypervisor_.map(frontend_, {&op, 1}, ignored);
     return op;
@@ -130,8 +136,8 @@ class ScriptedBack {
     pages_ = static_cast<std::uint32_t>(queue.ring_refs.size());
     port_ = *port;
     slots_ = blkif::ring_slots(pages_, keys->abi);
+    req_cons_ = rsp_prod_ = 0;
   }
-  platform::SharedIndexes& indexes() { return *reinterpret_cast<platform::SharedIndexes*>(ring_); }
 
   typename P::Back& hypervisor_;
   typename P::Keys& keys_;

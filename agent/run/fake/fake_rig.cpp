@@ -41,14 +41,18 @@ json snapshot(const char* phase, std::int64_t monotonic_ns, const json& front, c
 
 void write_snapshots(const std::string& path, const FakeGuest& guest) {
   std::ofstream file(path);
+  const json front =
+      queue({{"ios", guest.ios}, {"requests", guest.ios}, {"copied_bytes", guest.maps == 0 ? 4096 * guest.ios : 0}});
+  json back = queue({{"requests", guest.ios},
+                     {"requests_read", guest.ios},
+                     {"batches", guest.ios},
+                     {"persistent_hits", guest.persistent_hits},
+                     {"maps", guest.maps},
+                     {"unmaps", guest.maps},
+                     {"unmap_calls", guest.maps}});
+  if (guest.persistent_hits > 0) back["gauges"]["persistent_cached"] = 1;
   file << snapshot("start", 1, queue({}), queue({})).dump() << '\n'
-       << snapshot("end", 1'000'000'000, queue({{"ios", guest.ios}, {"requests", guest.ios}}),
-                   queue({{"requests", guest.ios},
-                          {"persistent_hits", guest.persistent_hits},
-                          {"maps", guest.maps},
-                          {"unmaps", guest.maps}}))
-              .dump()
-       << '\n';
+       << snapshot("end", 1'000'000'000, front, back).dump() << '\n';
 }
 
 void write_result(const std::string& path, const FakeGuest& guest) {
@@ -94,14 +98,17 @@ void FakeRig::connect(unsigned domid, const FakeGuest& behaviour) {
   std::map<std::string, std::string> shared{{"persistent", agreement.persistent ? "1" : "0"},
                                             {"queues", std::to_string(agreement.queues)},
                                             {"ring-page-order", std::to_string(agreement.ring_page_order)}};
+  shared["protocol"] = "x86_64-abi";
   for (const auto& directory : {vbd.frontend_directory(), vbd.backend_directory()}) {
     const bool front = directory == vbd.frontend_directory();
-    const auto own = front ? blkif::to_keys(agreement.front) : blkif::to_keys(agreement.back);
-    auto published = shared;
-    for (const char* key : {"pools", "polling", "indirect-segments"}) published[key] = own.at(key);
-    if (!front) {
-      published["data-path"] = agreement.persistent ? "persistent" : own.at("data-path");
-      published["max-persistent-grants"] = own.at("max-persistent-grants");
+    const auto back = blkif::to_keys(agreement.back);
+    auto published = front ? blkif::to_keys(agreement.front) : back;
+    for (const auto& [key, value] : shared) published[key] = value;
+    if (front) {
+      for (const char* offer : {"ordering", "discard"}) published[offer] = back.at(offer);
+      published["indirect-segments"] = std::to_string(agreement.indirect_segments);
+    } else if (agreement.persistent) {
+      published["data-path"] = "persistent";
     }
     for (const auto& [key, value] : behaviour.published_instead) published[key] = value;
     for (const auto& [key, value] : published) keys_.keys[directory + "/xblk-negotiated/" + key] = value;
