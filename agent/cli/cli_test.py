@@ -180,6 +180,17 @@ class Stores(Case):
         self.assertNotEqual(disk.read_bytes(), content)
         self.assert_nothing_left()
 
+    def test_an_emulated_host_overwrites_nothing_unasked(self):
+        disk = self.home / "disk-1.img"
+        disk.write_bytes(bytes(4096))
+        up = "emu", "up", "--dir", self.home / "h", "--store", self.store("")
+        self.assertIn("disk-2.img: cannot be used: no such file", self.complaint(*up, "--overwrite", disk, code=2))
+        self.assertIn("add --overwrite", self.complaint(*up, "--guests", "1", code=2))
+        self.assertIn("2 guests would share", self.complaint(*up[:-1], f"file:{disk}", code=2))
+        self.assertFalse((self.home / "h").exists())
+        self.xblk(*up, "--guests", "1", "--overwrite", disk)
+        self.xblk("emu", "down", "--dir", self.home / "h")
+
     def test_what_no_host_can_use(self):
         for store, message in {f"file:1GiB:{self.home}/none/disk": "cannot create a file in",
                                f"file:{self.home}/absent": "no such file; write file:SIZE:",

@@ -8,6 +8,7 @@
 #include "agent/run/host_process.hpp"
 #include "agent/run/load.hpp"
 #include "agent/run/programs.hpp"
+#include "agent/run/store_files.hpp"
 #include "agent/toggle/keystore_access.hpp"
 
 namespace xblk::cli {
@@ -19,17 +20,32 @@ struct EmuOptions {
   std::string directory = default_emu_directory();
   run::RigSpec spec{.guests = 2};
   std::string store = "null:1GiB";
+  std::vector<std::string> overwrite;
   unsigned guest = 0;
 
   [[nodiscard]] run::HostLayout layout() const { return {fs::absolute(directory)}; }
 };
 
-Status attach_disks(const run::HostLayout& layout, const EmuOptions& options) {
+// What the guests' disks are kept in, if it can be used and nothing is lost that was not named.
+Result<plan::StoreSpec> check_store(const EmuOptions& options) {
+  auto store = plan::parse_store(options.store);
+  if (!store) return store;
+  if (const auto why = plan::refusal_for_guests(*store, options.spec.guests); !why.empty()) return fail(EINVAL, why);
+  const auto files = run::store_files(*store, options.spec.guests, /*reads_only=*/false);
+  if (auto usable = run::check_store_files(files, *store, options.overwrite); !usable) {
+    return tl::unexpected(usable.error());
+  }
+  return store;
+}
+
+Status attach_disks(const run::HostLayout& layout, const EmuOptions& options, const plan::StoreSpec& store) {
   auto client = keystore::Client::connect(layout.xenstore_socket().string());
   if (!client) return tl::unexpected(client.error());
   toggle::KeystoreAccess keys(*std::move(client));
   for (unsigned guest = 1; guest <= options.spec.guests; ++guest) {
-    if (auto done = toggle::attach(keys, {.vbd = run::vbd_of(guest), .params = options.store}); !done) return done;
+    if (auto done = toggle::attach(keys, {.vbd = run::vbd_of(guest), .params = plan::store_of_guest(store, guest)});
+        !done)
+      return done;
   }
   return {};
 }
@@ -42,6 +58,8 @@ int up(const EmuOptions& options) {
     return complain(kEnvironment, fmt::format("an emulated host runs in {} already; 'xblk emu down' ends it",
                                               layout.directory.string()));
   }
+  const auto store = check_store(options);
+  if (!store) return complain(kUsage, store.error().message);
   const auto programs = run::own_programs();
   std::error_code error;
   fs::create_directories(layout.directory, error);
@@ -50,7 +68,7 @@ int up(const EmuOptions& options) {
       **host,
       {.program = programs.emu_host, .layout = layout, .log = layout.log(), .spec = options.spec, .outlives_us = true});
   if (!started) return complain(kEnvironment, started.error().message);
-  if (auto attached = attach_disks(layout, options); !attached) {
+  if (auto attached = attach_disks(layout, options, *store); !attached) {
     started->stop();
     return complain(kEnvironment, attached.error().message);
   }
@@ -142,7 +160,13 @@ void add_emu(CLI::App& app, Action& action) {
   up_command->add_option("--guests", options->spec.guests, "Guests, numbered from 1")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  up_command->add_option("--store", options->store, "Each guest's disk: null:SIZE or ram:SIZE")->capture_default_str();
+  up_command
+      ->add_option(
+          "--store", options->store,
+          "Each guest's disk: null:SIZE, ram:SIZE, file:SIZE:PATH with {guest} in it, throttled:RATE:TIME:STORE")
+      ->capture_default_str();
+  up_command->add_option("--overwrite", options->overwrite, "A file of the store that may lose what is in it")
+      ->allow_extra_args(false);
   for (const blkif::PolicyKey& key : blkif::policy_keys()) {
     if (!key.applies_to(blkif::PolicyEnd::host)) continue;
     const std::string name(key.name);

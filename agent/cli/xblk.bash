@@ -10,7 +10,7 @@ _xblk() {
       report) words="--csv --json --markdown --html --junit --help" ;;
       compare) words="--by --threshold --gate-latency --json --junit --html --help" ;;
       restore) words="--list --help" ;;
-      emu) words="up down status env --dir --guests --store --grant-locks --guest --help" ;;
+      emu) words="up down status env --dir --guests --store --overwrite --grant-locks --guest --help" ;;
       vbd) words="list show --dir --guest --device --help" ;;
       doctor) words="--json --help" ;;
     esac

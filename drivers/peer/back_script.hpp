@@ -90,15 +90,41 @@ using Operation = std::variant<Respond, RespondBytes, SetIndex, Notify, Hold, Ho
 using BackScript = std::vector<back::Operation>;
 
 // Keys that a frontend reads, and values worth trying.
-inline constexpr std::array kBackendKeys = {
-    "multi-queue-max-queues", "max-ring-page-order",  "feature-max-indirect-segments",
-    "sectors",                "sector-size",          "physical-sector-size",
-    "info",                   "feature-flush-cache",  "feature-barrier",
-    "feature-discard",        "discard-granularity",  "discard-alignment",
-    "discard-secure",         "feature-persistent",   "xblk-statistics"};
-inline constexpr std::array kHostileValues = {"0",  "1",  "2",     "4",          "8",      "31",  "64",  "512", "513",
-                                              "-1", "12", "65536", "4294967295", "8192",   "",    "junk", "1\n", "4096",
-                                              "18446744073709551615",            "0x10"};
+inline constexpr std::array kBackendKeys = {"multi-queue-max-queues",
+                                            "max-ring-page-order",
+                                            "feature-max-indirect-segments",
+                                            "sectors",
+                                            "sector-size",
+                                            "physical-sector-size",
+                                            "info",
+                                            "feature-flush-cache",
+                                            "feature-barrier",
+                                            "feature-discard",
+                                            "discard-granularity",
+                                            "discard-alignment",
+                                            "discard-secure",
+                                            "feature-persistent",
+                                            "xblk-statistics"};
+inline constexpr std::array kHostileValues = {"0",
+                                              "1",
+                                              "2",
+                                              "4",
+                                              "8",
+                                              "31",
+                                              "64",
+                                              "512",
+                                              "513",
+                                              "-1",
+                                              "12",
+                                              "65536",
+                                              "4294967295",
+                                              "8192",
+                                              "",
+                                              "junk",
+                                              "1\n",
+                                              "4096",
+                                              "18446744073709551615",
+                                              "0x10"};
 
 inline back::Operation read_back_operation(FuzzInput& input) {
   switch (input.below(20)) {

@@ -33,7 +33,7 @@ AttackedFront::AttackedFront(const AttackedFrontSetup& setup) : hypervisor_(env_
   using Guest = hypervisor::InProcessGuest<env::VirtualEnv>;
   guest_ = std::move(*Guest::create(hypervisor_, kGuest, kGuestPages, kGuestLimits));
   const std::string front = kFrontPath;
-  for (const auto& [key, value] : blkif::KeyList{{std::string(kBackPath) + "/state", "1"},
+  for (const auto& [key, value] : blkif::KeyList{{std::string(kBackPath) + "/state", setup.starts_at},
                                                  {front + "/backend", kBackPath},
                                                  {front + "/backend-id", "0"}}) {
     static_cast<void>(back_keys_.write(key, value));
@@ -69,6 +69,9 @@ void AttackedFront::finish() {
     for (int i = 0; i < 4; ++i) execute(peer::back::Turn{});
   }
   execute(peer::back::Reap{});
+  // One that never was connected has no orderly end.
+  device_->abandon();
+  execute(peer::back::Turn{});
   if (!device_->closed()) find(fmt::format("the device stands at {}", blkif::to_string(device_->state())));
   const auto open = std::count(ios_.begin(), ios_.end(), IoStatus::in_flight);
   if (open > 0) find(fmt::format("{} I/Os never completed", open));
@@ -76,12 +79,11 @@ void AttackedFront::finish() {
   channel_.reset();
   device_->free_buffers(buffer_);
   device_.reset();
-  const auto all = guest_->allocate_pages(kDom0, kGuestPages);
-  if (!all) find("pages of the guest are missing");
   const auto usage = hypervisor_.usage();
   if (usage.mappings != 0 || usage.active_grants != 0 || usage.ports != 0) {
     find(fmt::format("{} mappings, {} grants, {} ports are left", usage.mappings, usage.active_grants, usage.ports));
   }
+  if (!kept_is_said_ && !guest_->allocate_pages(kDom0, kGuestPages)) find("pages of the guest are missing");
 }
 
 std::uint32_t AttackedFront::in_flight() const {
@@ -95,7 +97,7 @@ std::string AttackedFront::front_key(const std::string& name) {
 // ---- the backend ----
 
 const std::vector<blkif::Request>& AttackedFront::open_requests() {
-  while (back_->attached()) {
+  while (back_->attached() && !ring_spoiled_) {
     const auto request = back_->take_request();
     if (!request) break;
     requests_.push_back(*request);
@@ -115,12 +117,15 @@ void AttackedFront::execute(const peer::back::Respond& respond) {
 
 void AttackedFront::execute(const peer::back::RespondBytes& respond) {
   if (!back_->attached()) return;
+  static_cast<void>(open_requests());  // before one of them is overwritten
   back_->put(respond.raw);
   back_->set_rsp_prod(back_->produced());
 }
 
 void AttackedFront::execute(const peer::SetIndex& set) {
   if (!back_->attached()) return;
+  static_cast<void>(open_requests());
+  ring_spoiled_ = ring_spoiled_ || set.index == peer::Index::req_prod;
   peer::execute(set, back_->indexes());
   back_->notify();
 }
@@ -143,9 +148,15 @@ void AttackedFront::keep(GrantRef gref) {
     mapped = back_->map(gref, platform::Access::read_only);
     if (mapped.status != platform::GrantStatus::okay) return;
   } else {
+    ring_spoiled_ = ring_spoiled_ || is_ring(mapped.address);
     std::memset(mapped.address, 0xee, kPageSize);
   }
   held_.push_back(mapped);
+}
+
+// Without an MMU a page has the same address however it was mapped.
+bool AttackedFront::is_ring(const std::byte* page) {
+  return back_->attached() && page >= back_->ring() && page < back_->ring() + blkif::kRingPagesMax * kPageSize;
 }
 
 void AttackedFront::execute(const peer::back::LetGo&) {
@@ -163,6 +174,7 @@ void AttackedFront::execute(const peer::back::Negotiate&) {
     back_->publish_limits();
   } else if (state == "3" && !back_->attached()) {
     requests_.clear();
+    ring_spoiled_ = false;
     back_->connect();
   } else if (state == "6") {
     back_->release();
@@ -224,9 +236,7 @@ void AttackedFront::complete(const blkfront::Completion& completion) {
 void AttackedFront::execute(const peer::back::Turn&) {
   env_.advance_to(env_.now() + micros(10));
   device_->turn();
-  if (device_->closed() && device_->failure().empty() && back_->frontend_state() != "6") {
-    find("the device has closed without a reason and without a word");
-  }
+  kept_is_said_ = kept_is_said_ || front_key("xblk-error").find("still holds") != std::string::npos;
 }
 
 void AttackedFront::execute(const peer::back::Reconnect&) {

@@ -4,8 +4,8 @@
 //
 //   * each I/O that it takes completes once, with one of the errors that are documented, and none does after the close
 //   * it touches no memory of its user but that of I/Os in flight
-//   * a device that ends says why
-//   * once the backend has given back what it held, every page of the guest is free again
+//   * once the backend has given back what it held, every page of the guest is free again; what it still held when the
+//     frontend took its rings down is said, and stays out of use
 #pragma once
 
 #include <array>
@@ -28,6 +28,7 @@ namespace xblk::scenarios {
 struct AttackedFrontSetup {
   blkif::PolicyMap policy;
   bool backend_persistent = true;
+  std::string starts_at = "1";  // the backend's state when the frontend appears
 };
 
 class AttackedFront {
@@ -65,7 +66,7 @@ class AttackedFront {
   // The requests that the backend has taken and not answered, oldest first.
   [[nodiscard]] const std::vector<blkif::Request>& open_requests();
   [[nodiscard]] std::span<std::byte> buffer() const { return buffer_; }
-  [[nodiscard]] std::size_t held_by_backend() const { return held_.size(); }
+  [[nodiscard]] const std::vector<platform::MapOp>& held_by_backend() const { return held_; }
 
  private:
   enum class IoStatus : std::uint8_t { in_flight, completed };
@@ -90,6 +91,7 @@ class AttackedFront {
 
   void keep(GrantRef gref);
   void start_channel();
+  [[nodiscard]] bool is_ring(const std::byte* page);
   void complete(const blkfront::Completion& completion);
   // Pages of the user that no I/O has named.
   void check_untouched();
@@ -114,6 +116,8 @@ class AttackedFront {
   std::vector<IoStatus> ios_;  // by cookie
   std::vector<int> errors_;
   std::array<bool, kBufferPages> used_{};  // pages of the buffer that an I/O has named
+  bool ring_spoiled_ = false;              // by the backend itself: what stands there is no request of the frontend
+  bool kept_is_said_ = false;              // the frontend has taken rings down whose pages the backend held
   int refused_ = 0;
   int reconnects_ = 0;
   std::string finding_;
