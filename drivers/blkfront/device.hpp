@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +17,12 @@
 
 #include "drivers/base/statistics_file.hpp"
 #include "drivers/blkfront/block_device.hpp"
+#include "drivers/blkfront/buffers.hpp"
 #include "drivers/blkfront/features.hpp"
 #include "drivers/blkfront/hold_marks.hpp"
 #include "drivers/blkfront/negotiated.hpp"
 #include "drivers/blkfront/queue.hpp"
+#include "drivers/blkfront/vbd_directory.hpp"
 #include "drivers/blkif/keys.hpp"
 #include "drivers/blkif/negotiation.hpp"
 #include "drivers/blkif/policy.hpp"
@@ -43,54 +44,36 @@ class Device final : public BlockDevice {
   Device(Env& env, typename P::Front& hypervisor, typename P::Keys& keys, Options options, StatisticsFile statistics)
       : env_(env),
         hypervisor_(hypervisor),
-        keys_(keys),
-        options_(std::move(options)),
-        statistics_(std::move(statistics)) {
+        directory_(keys, options.path),
+        overrides_(std::move(options.policy)),
+        statistics_(std::move(statistics)),
+        buffers_(env, hypervisor) {
     queues_.reserve(blkif::kQueuesMax);
   }
   ~Device() override {
     give_up();
     if (!released_) tear_down_queues();
-    // An error says that there was no such watch: start() did not get that far.
-    static_cast<void>(keys_.unwatch(backend_path_ + "/state", "backend-state"));
-    static_cast<void>(keys_.unwatch(reconnect_key(), "reconnect"));
   }
 
   // ---- control thread ----
 
   // Announces the device; turn() carries it to Connected.
   Status start() {
-    auto backend = keys_.read(options_.path + "/backend");
-    if (!backend) return forward(backend.error(), "no such vbd: " + options_.path);
-    auto backend_id = keys_.read(options_.path + "/backend-id");
-    if (!backend_id) return forward(backend_id.error(), options_.path);
-    auto domid = blkif::keys::parse_bounded(blkif::keys::kBackendId, *backend_id, 0, 0x7fef);
-    if (!domid) return forward(domid.error(), options_.path);
-    backend_path_ = *backend;
-    backend_ = DomId(static_cast<std::uint16_t>(*domid));
-    reconnects_seen_ = reconnect_counter();
-    if (auto done = keys_.watch(backend_path_ + "/state", "backend-state"); !done) return done;
-    if (auto done = keys_.watch(reconnect_key(), "reconnect"); !done) return done;
+    if (auto opened = directory_.open(); !opened) return opened;
     // What a predecessor died of would be taken for the reason of our next failure.
-    if (auto cleared = keys_.remove(options_.path + "/xblk-error"); !cleared) return cleared;
+    if (auto cleared = directory_.clear_error(); !cleared) return cleared;
     if (!statistics_.path().empty()) {
-      if (auto done = write(blkif::keys::kStatistics, statistics_.path()); !done) return done;
+      if (auto done = directory_.write(blkif::keys::kStatistics, statistics_.path()); !done) return done;
     }
     // A backend that serves a predecessor has to close first; from there on this is a reconnect.
-    reconnect_wanted_ = blkif::backend_serves_predecessor(peer_state());
+    reconnect_wanted_ = blkif::backend_serves_predecessor(directory_.backend_state());
     return set_state(reconnect_wanted_ ? blkif::XenbusState::closed : blkif::XenbusState::initialising);
   }
 
   // Reads what has changed and acts on it. Never blocks.
   void turn() {
     if (abandon_wanted_) return backend_gone();
-    bool reconnect_written = false;
-    for (int n = 0; n < kEventsMax; ++n) {
-      const auto event = keys_.poll_watch();
-      if (!event) break;
-      reconnect_written |= event->token == "reconnect";
-    }
-    if (reconnect_written && reconnect_counter() != reconnects_seen_) reconnect_wanted_ = true;
+    if (directory_.take_events()) reconnect_wanted_ = true;
     if (!closing_ && any_ring_broken()) end_broken_device();
     if (connected() && features_.left_of(info_.negotiated) != published_ && !checked(publish_negotiated())) return;
     for (int steps = 0; steps < kActionsMax && !dead_; ++steps) {
@@ -129,28 +112,9 @@ class Device final : public BlockDevice {
   }
 
   Result<std::span<std::byte>> allocate_buffers(Bytes size) override {
-    const auto pages = static_cast<std::uint32_t>((size.value() + kPageSize - 1) / kPageSize);
-    auto block = hypervisor_.allocate_pages(backend_, pages);
-    if (!block) return forward(block.error(), "grantable memory for I/O buffers");
-    platform::LockWait ignored;
-    buffers_mutex_.lock(ignored);
-    buffers_.push_back(*block);
-    buffers_mutex_.unlock();
-    return std::span(block->address, std::size_t{pages} * kPageSize);
+    return buffers_.allocate(directory_.backend(), size);
   }
-
-  void free_buffers(std::span<std::byte> block) override {
-    const bool reusable = end_abandoned() == 0;
-    platform::LockWait ignored;
-    buffers_mutex_.lock(ignored);
-    const auto found =
-        std::find_if(buffers_.begin(), buffers_.end(), [&](const auto& b) { return b.address == block.data(); });
-    XBLK_CHECK(found != buffers_.end(), "freed what allocate_buffers() gave");
-    // A page that the backend may still hold is never reused (XSA-396): the whole block stays out of circulation.
-    if (reusable) hypervisor_.free_pages(*found);
-    buffers_.erase(found);
-    buffers_mutex_.unlock();
-  }
+  void free_buffers(std::span<std::byte> block) override { buffers_.free(block, end_abandoned() == 0); }
 
   Result<std::unique_ptr<Channel>> open_channel(unsigned number) override;
 
@@ -167,7 +131,6 @@ class Device final : public BlockDevice {
 
  private:
   static constexpr int kActionsMax = 16;
-  static constexpr int kEventsMax = 1024;  // a backend that writes keys in a loop gets a turn, not the whole thread
 
   using Queue = blkfront::Queue<P>;
   using Held = HeldRing<P>;
@@ -179,7 +142,7 @@ class Device final : public BlockDevice {
   bool advance() {
     if ((close_wanted_ || reconnect_wanted_) && state_ == blkif::XenbusState::connected) return begin_closing();
     if (closing_ && state_ == blkif::XenbusState::closing) return finish_closing();
-    const auto action = blkif::on_backend_state(state_, peer_state());
+    const auto action = blkif::on_backend_state(state_, directory_.backend_state());
     switch (action) {
       case blkif::FrontendAction::ignore:
         return false;
@@ -205,11 +168,11 @@ class Device final : public BlockDevice {
   // ---- Initialising -> Initialised ----
 
   Status publish() {
-    auto tree = keys_.read_tree(backend_path_);
-    if (!tree) return forward(tree.error(), backend_path_);
+    auto tree = directory_.read_backend();
+    if (!tree) return tl::unexpected(tree.error());
     auto limits = blkif::parse_backend_limits(*tree);
-    if (!limits) return forward(limits.error(), backend_path_);
-    auto policy = read_policy();
+    if (!limits) return directory_.blame_backend(limits.error());
+    auto policy = directory_.read_policy(overrides_);
     if (!policy) return tl::unexpected(policy.error());
     policy_ = *policy;
     offer_ = {};
@@ -223,39 +186,23 @@ class Device final : public BlockDevice {
     }
     released_ = false;
     for (std::uint32_t q = 0; q < queues; ++q) {
-      if (auto built = queues_[q]->build(backend_, 1u << offer_.ring_page_order); !built) {
+      if (auto built = queues_[q]->build(directory_.backend(), 1u << offer_.ring_page_order); !built) {
         tear_down_queues();
         return forward(built.error(), fmt::format("queue {}", q));
       }
       offer_.queues.push_back(queues_[q]->offer());
     }
-    if (auto written = write_offer(); !written) return written;
+    if (auto written = directory_.write_offer(offer_); !written) return written;
     return set_state(blkif::XenbusState::initialised);
-  }
-
-  // Stale keys of an earlier connection go in the same transaction: Linux blkfront leaves them, and backends have
-  // mapped stale grants for it (T3).
-  Status write_offer() {
-    return keys_.transaction([this](typename P::Keys& keys) -> Status {
-      auto existing = keys.read_tree(options_.path);
-      if (!existing) return tl::unexpected(existing.error());
-      for (const auto& stale : blkif::stale_frontend_keys(offer_, *existing)) {
-        if (auto removed = keys.remove(options_.path + "/" + stale); !removed) return removed;
-      }
-      for (const auto& [key, value] : blkif::frontend_keys(offer_)) {
-        if (auto written = keys.write(options_.path + "/" + key, value); !written) return written;
-      }
-      return {};
-    });
   }
 
   // ---- Initialised -> Connected ----
 
   Status connect() {
-    auto tree = keys_.read_tree(backend_path_);
-    if (!tree) return forward(tree.error(), backend_path_);
+    auto tree = directory_.read_backend();
+    if (!tree) return tl::unexpected(tree.error());
     auto backend = blkif::parse_backend_keys(*tree);
-    if (!backend) return forward(backend.error(), backend_path_);
+    if (!backend) return directory_.blame_backend(backend.error());
     if (const auto path = tree->find(std::string(blkif::keys::kStatistics)); path != tree->end()) {
       const Locked readers(channels_mutex_);
       backend_statistics_ = path->second;
@@ -270,7 +217,7 @@ class Device final : public BlockDevice {
   void attach_rings() {
     const Negotiated& n = info_.negotiated;
     RingSetup setup;
-    setup.backend = backend_;
+    setup.backend = directory_.backend();
     setup.slots = blkif::ring_slots(1u << n.ring_page_order, blkif::kNativeAbi);
     setup.segments_max =
         n.indirect_segments_max == 0 ? static_cast<std::uint32_t>(blkif::kDirectSegmentsMax) : n.indirect_segments_max;
@@ -299,8 +246,8 @@ class Device final : public BlockDevice {
     const std::uint32_t indirect = setup.segments_max > blkif::kDirectSegmentsMax ? requests : 0;
     const std::uint32_t data = setup.copies ? requests * setup.segments_max : 0;
     const bool persistent = info_.negotiated.persistent;
-    PoolSetup kept{backend_, indirect + (persistent ? data : 0), queues > 1, Keep::granted, !policy_.trusted};
-    PoolSetup lent{backend_, data, queues > 1, Keep::pages, !policy_.trusted};
+    PoolSetup kept{setup.backend, indirect + (persistent ? data : 0), queues > 1, Keep::granted, !policy_.trusted};
+    PoolSetup lent{setup.backend, data, queues > 1, Keep::pages, !policy_.trusted};
     Pools<P> pools;
     pools.indirect = std::make_shared<GrantPool<P>>(env_, hypervisor_, kept);
     if (setup.copies)
@@ -311,26 +258,17 @@ class Device final : public BlockDevice {
   // Written again when a feature turns out not to be there.
   Status publish_negotiated() {
     published_ = features_.left_of(info_.negotiated);
-    const auto negotiated = negotiated_keys(policy_, published_);
-    return keys_.transaction([&](typename P::Keys& keys) -> Status {
-      for (const auto& [name, value] : negotiated) {
-        const std::string key = options_.path + "/" + blkif::keys::negotiated_key(name);
-        if (auto written = keys.write(key, value); !written) return written;
-      }
-      return {};
-    });
+    return directory_.write_negotiated(negotiated_keys(policy_, published_));
   }
 
   // ---- Connected: live resize ----
 
   // A size that makes no sense changes nothing: the device still has the one that it had.
   bool update_capacity() {
-    const auto text = keys_.read(backend_path_ + "/sectors");
-    const auto sectors = text ? blkif::keys::parse_bounded("sectors", *text, 1, blkif::kCapacityMaxSectors)
-                              : tl::unexpected(text.error());
-    if (!sectors || to_bytes(Sectors(*sectors)).value() % info_.sector_size != 0) return false;
-    if (info_.capacity == Sectors(*sectors)) return false;
-    info_.capacity = Sectors(*sectors);
+    const auto capacity = directory_.backend_capacity();
+    if (!capacity || *capacity == info_.capacity) return false;
+    if (to_bytes(*capacity).value() % info_.sector_size != 0) return false;
+    info_.capacity = *capacity;
     for (auto& queue : queues_) {
       const Held held(queue->ring);
       queue->ring.set_capacity(info_.capacity);
@@ -344,7 +282,7 @@ class Device final : public BlockDevice {
   void end_broken_device() {
     failure_ =
         "the backend broke the ring protocol: a response that nothing asked for, or a grant it did not give back";
-    static_cast<void>(write("xblk-error", failure_));
+    directory_.write_error(failure_);
     close_wanted_ = true;
   }
 
@@ -372,12 +310,9 @@ class Device final : public BlockDevice {
       queues_[q]->ring.process_responses();
       in_flight += queues_[q]->ring.in_flight();
     }
-    if (in_flight > 0 && blkif::backend_serves_predecessor(peer_state())) return false;  // it still answers
-    for (std::uint32_t q = 0; q < info_.negotiated.queues; ++q) {
-      const Held held(queues_[q]->ring);
-      queues_[q]->ring.detach(reconnect_wanted_ && !close_wanted_ ? Ring<P>::Until::reconnect
-                                                                  : Ring<P>::Until::for_good);
-    }
+    if (in_flight > 0 && blkif::backend_serves_predecessor(directory_.backend_state()))
+      return false;  // it still answers
+    detach_queues(reconnect_wanted_ && !close_wanted_ ? Ring<P>::Until::reconnect : Ring<P>::Until::for_good);
     return checked(set_state(blkif::XenbusState::closed));
   }
 
@@ -387,7 +322,7 @@ class Device final : public BlockDevice {
     if (close_wanted_ || !reconnect_wanted_) return false;
     reconnect_wanted_ = false;
     closing_ = false;
-    reconnects_seen_ = reconnect_counter();
+    directory_.note_reconnect();
     return checked(set_state(blkif::XenbusState::initialising));
   }
 
@@ -396,8 +331,8 @@ class Device final : public BlockDevice {
     std::uint32_t kept = end_abandoned();
     for (auto& queue : queues_) kept += queue->tear_down();
     statistics_.header().queues = 0;
-    static_cast<void>(keys_.remove(options_.path + "/" + std::string(blkif::keys::kNegotiatedDirectory)));
-    if (kept > 0) static_cast<void>(write("xblk-error", fmt::format("the backend still holds {} of our pages", kept)));
+    directory_.remove_negotiated();
+    if (kept > 0) directory_.write_error(fmt::format("the backend still holds {} of our pages", kept));
     released_ = true;
   }
 
@@ -412,10 +347,12 @@ class Device final : public BlockDevice {
     return held_by_backend;
   }
 
-  void give_up() {
+  void give_up() { detach_queues(Ring<P>::Until::for_good); }
+
+  void detach_queues(typename Ring<P>::Until until) {
     for (auto& queue : queues_) {
       const Held held(queue->ring);
-      queue->ring.detach(Ring<P>::Until::for_good);
+      queue->ring.detach(until);
       queue->waiter.wake();
     }
   }
@@ -443,46 +380,23 @@ class Device final : public BlockDevice {
     failure_ = status.error().message;
     give_up();
     dead_ = true;
-    static_cast<void>(write("xblk-error", failure_));
+    directory_.write_error(failure_);
     static_cast<void>(set_state(blkif::XenbusState::closed));
     return false;
   }
 
-  [[nodiscard]] blkif::XenbusState peer_state() {
-    auto text = keys_.read(backend_path_ + "/state");
-    return blkif::parse_xenbus_state(text ? std::optional<std::string_view>(*text) : std::nullopt);
-  }
   Status set_state(blkif::XenbusState state) {
     state_ = state;
-    return write(blkif::keys::kState, std::string(blkif::xenbus_state_key(state)));
-  }
-  Status write(std::string_view key, const std::string& value) {
-    return keys_.write(fmt::format("{}/{}", options_.path, key), value);
-  }
-  std::string reconnect_key() const { return options_.path + "/" + std::string(blkif::keys::kPolicyReconnect); }
-  std::string reconnect_counter() { return keys_.read(reconnect_key()).value_or(""); }
-  Result<blkif::FrontPolicy> read_policy() {
-    auto tree = keys_.read_tree(options_.path + "/" + std::string(blkif::keys::kPolicyDirectory));
-    if (!tree && tree.error().code != ENOENT) return forward(tree.error(), options_.path);
-    blkif::PolicyMap entries = tree ? *tree : blkif::PolicyMap{};
-    for (const auto& [name, value] : options_.policy) entries[name] = value;
-    auto policy = blkif::parse_front_policy(entries);
-    if (!policy) return forward(policy.error(), options_.path);
-    // The toolstack may say so, too. Anything but a plain yes is a no: better to copy once too often.
-    if (keys_.read(options_.path + "/" + std::string(blkif::keys::kTrusted)).value_or("1") != "1") {
-      policy->trusted = false;
-    }
-    return policy;
+    return directory_.write_state(state);
   }
 
   Env& env_;
   typename P::Front& hypervisor_;
-  typename P::Keys& keys_;
-  Options options_;
+  VbdDirectory<typename P::Keys> directory_;
+  const blkif::PolicyMap overrides_;
   StatisticsFile statistics_;
+  Buffers<P> buffers_;
   std::vector<std::unique_ptr<Queue>> queues_;
-  std::string backend_path_;
-  DomId backend_{};
   std::string backend_statistics_;
   blkif::FrontPolicy policy_;
   blkif::FrontendOffer offer_;
@@ -491,7 +405,6 @@ class Device final : public BlockDevice {
   Negotiated published_;
   HoldMarks hold_marks_;
   blkif::XenbusState state_ = blkif::XenbusState::initialising;
-  std::string reconnects_seen_;
   std::string failure_;
   std::atomic<bool> close_wanted_{false};
   std::atomic<bool> abandon_wanted_{false};
@@ -499,8 +412,6 @@ class Device final : public BlockDevice {
   bool closing_ = false;
   bool released_ = true;
   bool dead_ = false;
-  typename Env::Mutex buffers_mutex_{env_};
-  std::vector<platform::PageBlock> buffers_;
   // Also taken to grow queues_ and to replace backend_statistics_, which the callers' threads read.
   mutable typename Env::Mutex channels_mutex_{env_};
   std::uint32_t attached_queues_ = 1;  // under channels_mutex_

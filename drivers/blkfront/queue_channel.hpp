@@ -142,7 +142,8 @@ Result<std::unique_ptr<Channel>> Device<P>::open_channel(unsigned number) {
   channels_mutex_.lock(ignored);
   const bool has_queues = !queues_.empty();
   channels_mutex_.unlock();
-  if (!has_queues) return fail(ENODEV, options_.path + ": no queue yet; open channels once the device is connected");
+  if (!has_queues)
+    return fail(ENODEV, directory_.path() + ": no queue yet; open channels once the device is connected");
   return std::make_unique<QueueChannel>(*this, number);
 }
 
