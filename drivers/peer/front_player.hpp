@@ -96,7 +96,9 @@ class FrontPlayer {
     const auto parts = segments(put.parts);
     request.segment_count = static_cast<std::uint16_t>(parts.size());
     if (put.indirect) {
-      blkif::encode_indirect_page(parts, indirect_page());
+      alignas(8) std::array<std::byte, kPageSize> page{};
+      blkif::encode_indirect_page(parts, page);
+      platform::copy_to_shared(indirect_page_.address, page.data(), page.size());
       request.indirect = true;
       request.indirect_page_count = static_cast<std::uint8_t>(blkif::indirect_pages(parts.size()));
       request.indirect_grefs[0] = indirect_gref_;

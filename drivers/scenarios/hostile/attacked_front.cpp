@@ -83,7 +83,7 @@ void AttackedFront::finish() {
   if (usage.mappings != 0 || usage.active_grants != 0 || usage.ports != 0) {
     find(fmt::format("{} mappings, {} grants, {} ports are left", usage.mappings, usage.active_grants, usage.ports));
   }
-  if (!kept_is_said_ && !guest_->allocate_pages(kDom0, kGuestPages)) find("pages of the guest are missing");
+  if (!kept_pages_ && !guest_->allocate_pages(kDom0, kGuestPages)) find("pages of the guest are missing");
 }
 
 std::uint32_t AttackedFront::in_flight() const {
@@ -235,8 +235,10 @@ void AttackedFront::complete(const blkfront::Completion& completion) {
 
 void AttackedFront::execute(const peer::back::Turn&) {
   env_.advance_to(env_.now() + micros(10));
+  const auto state = blkif::parse_xenbus_state(back_keys_.read(std::string(kBackPath) + "/state").value_or(""));
+  const bool holds = back_->attached() || !held_.empty();
+  kept_pages_ = kept_pages_ || (holds && !blkif::backend_serves_predecessor(state));
   device_->turn();
-  kept_is_said_ = kept_is_said_ || front_key("xblk-error").find("still holds") != std::string::npos;
 }
 
 void AttackedFront::execute(const peer::back::Reconnect&) {

@@ -4,8 +4,8 @@
 //
 //   * each I/O that it takes completes once, with one of the errors that are documented, and none does after the close
 //   * it touches no memory of its user but that of I/Os in flight
-//   * once the backend has given back what it held, every page of the guest is free again; what it still held when the
-//     frontend took its rings down is said, and stays out of use
+//   * once the backend has given back what it held, every page of the guest is free again; only what it holds while it
+//     says that it does not serve stays out of use for good
 #pragma once
 
 #include <array>
@@ -117,7 +117,7 @@ class AttackedFront {
   std::vector<int> errors_;
   std::array<bool, kBufferPages> used_{};  // pages of the buffer that an I/O has named
   bool ring_spoiled_ = false;              // by the backend itself: what stands there is no request of the frontend
-  bool kept_is_said_ = false;              // the frontend has taken rings down whose pages the backend held
+  bool kept_pages_ = false;                // it held some while it said that it does not serve
   int refused_ = 0;
   int reconnects_ = 0;
   std::string finding_;
