@@ -67,6 +67,7 @@ TEST(Mechanism, PerIoValuesOfTheMeasuredWindow) {
                               {"ring_full_stalls", 50}},
                              {{"maps", 1000},
                               {"unmaps", 1000},
+                              {"unmap_calls", 40},
                               {"copies", 10},
                               {"copied_bytes", 40960},
                               {"notifications_sent", 300},
@@ -76,10 +77,15 @@ TEST(Mechanism, PerIoValuesOfTheMeasuredWindow) {
                               {"worker_cpu_ns", 7'000'000},
                               {"persistent_hits", 30},
                               {"persistent_misses", 5},
-                              {"persistent_overflows", 5}});
+                              {"persistent_overflows", 5},
+                              {"persistent_lookup_steps", 2500},
+                              {"requests_deferred", 20}});
   EXPECT_EQ(m.ios, 1000U);
   EXPECT_EQ(m.maps_per_io, 1.0);
   EXPECT_EQ(m.unmaps_per_io, 1.0);
+  EXPECT_EQ(m.unmap_calls_per_io, 0.04);
+  EXPECT_EQ(m.lookup_steps_per_io, 2.5);
+  EXPECT_EQ(m.deferrals_per_io, 0.02);
   EXPECT_EQ(m.copies_per_io, 0.01);
   EXPECT_EQ(m.copied_bytes_per_io, 40.96);
   EXPECT_EQ(m.front_copied_bytes_per_io, 4096);
@@ -177,6 +183,9 @@ TEST(Window, Errors) {
   changed = snapshots;
   changed[2]["back"]["queues"][0]["counters"]["maps"] = 9;
   EXPECT_THAT(window_error(changed), HasSubstr("counter maps of queue 0 ran backwards"));
+  changed = snapshots;
+  changed[2]["process_cpu_ns"] = 0;
+  EXPECT_THAT(window_error(changed), HasSubstr("the CPU time of the process ran backwards"));
   changed = snapshots;
   changed[2]["back"] = nullptr;
   EXPECT_THAT(window_error(changed), HasSubstr("vanished"));

@@ -163,6 +163,7 @@ Result<Window> window_of(const std::vector<Snapshot>& snapshots, const std::stri
   if (end == snapshots.rend())
     return fail(ENODATA, file + ": no snapshot of the end: fio was killed or the disk is full");
   if (end->taken <= begin->taken) return fail(EINVAL, file + ": the measurement ended within its ramp");
+  if (end->process_cpu < begin->process_cpu) return fail(EINVAL, file + ": the CPU time of the process ran backwards");
   if (auto status = check_same_connection(begin->front, end->front, file + ": the frontend"); !status) {
     return tl::unexpected(status.error());
   }

@@ -136,7 +136,9 @@ MannWhitney mann_whitney(std::span<const double> first, std::span<const double> 
 std::vector<double> holm(std::span<const double> p_values) {
   std::vector<std::size_t> order(p_values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p_values[a] < p_values[b]; });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return p_values[a] != p_values[b] ? p_values[a] < p_values[b] : a < b;
+  });
   std::vector<double> adjusted(p_values.size());
   double running = 0;
   for (std::size_t rank = 0; rank < order.size(); ++rank) {

@@ -287,6 +287,7 @@ class Device {
 
   void disconnect() {
     if (connection_ == nullptr) return;
+    report_troubles();  // of a connection that was too short for anybody to ask
     connection_->stop();
     connection_.reset();
     statistics_->header().queues = 0;

@@ -269,9 +269,10 @@ class Device final : public BlockDevice {
     if (!capacity || *capacity == info_.capacity) return false;
     if (to_bytes(*capacity).value() % info_.sector_size != 0) return false;
     info_.capacity = *capacity;
-    for (auto& queue : queues_) {
-      const Held held(queue->ring);
-      queue->ring.set_capacity(info_.capacity);
+    // The first queue last: info() reads it, and what that says holds for all of them.
+    for (auto queue = queues_.rbegin(); queue != queues_.rend(); ++queue) {
+      const Held held((*queue)->ring);
+      (*queue)->ring.set_capacity(info_.capacity);
     }
     return false;
   }

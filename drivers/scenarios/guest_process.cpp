@@ -119,6 +119,8 @@ std::string GuestProcess::wait_for_end() {
   }
   int status = 0;
   ::waitpid(std::exchange(pid_, -1), &status, 0);
+  // A sanitizer that found something in the guest says so by the status.
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) report += fmt::format(" exit status {}", WEXITSTATUS(status));
   if (WIFSIGNALED(status)) report += fmt::format(" killed by signal {}", WTERMSIG(status));
   return report;
 }

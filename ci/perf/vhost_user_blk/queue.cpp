@@ -108,7 +108,9 @@ unsigned Queue::reap(unsigned min, std::span<blkfront::Completion> into, Nanos t
   if (n >= min) return n;
   const Instant deadline = env_.now() + timeout;
   while (n < min && in_flight_ > 0 && env_.now() < deadline) {
-    if (options_.poll) {
+    // With more to run than there are CPUs, whoever spins may keep the server itself from running (xblk's adaptive
+    // polling looks at the same).
+    if (options_.poll && !env_.cpus_oversubscribed()) {
       spin();
       if (env_.now() - looked_ >= kLookAfterServer) look_after_server(Nanos(0));
     } else {

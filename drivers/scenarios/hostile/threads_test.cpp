@@ -123,7 +123,8 @@ class BackendXsa155Threads : public testing::TestWithParam<NamedDataPath> {};
 INSTANTIATE_TEST_SUITE_P(Paths, BackendXsa155Threads, testing::ValuesIn(kDataPaths), name_of_data_path);
 
 TEST_P(BackendXsa155Threads, RequestFlippedWhileRead) {
-  constexpr std::uint32_t kRounds = 150;
+  constexpr std::uint32_t kRoundsMin = 150;
+  constexpr std::uint32_t kRoundsMax = 50'000;  // on a busy machine the attacker gets a CPU late
   ThreadedRing ring(GetParam().back_policy());
   auto& front = ring.front();
   ring.connect();
@@ -141,7 +142,9 @@ TEST_P(BackendXsa155Threads, RequestFlippedWhileRead) {
     if (driver_reads_pages) flip(indirect + random.below(256) * 8 + 4 + random.below(2), value);
   });
   std::uint32_t answered = 0;
-  for (std::uint32_t round = 0; round < kRounds; ++round) {
+  std::uint32_t round = 0;
+  const auto felt = [&] { return ring.count(Counter::responses_error) > 0; };
+  for (; round < kRoundsMin || (!felt() && round < kRoundsMax); ++round) {
     for (std::uint32_t i = 0; i < 32; ++i) {
       // A response covers the first bytes of its slot, which are flipped as well: the id is in what stays.
       const std::uint64_t id = std::uint64_t{round * 32 + i} << 32;
@@ -166,9 +169,9 @@ TEST_P(BackendXsa155Threads, RequestFlippedWhileRead) {
     }
   }
   ring.disconnect();
-  EXPECT_EQ(ring.count(Counter::requests), kRounds * 32);
+  EXPECT_EQ(ring.count(Counter::requests), round * 32);
   EXPECT_EQ(ring.count(Counter::responses_ok) + ring.count(Counter::responses_error), answered);
-  EXPECT_GT(ring.count(Counter::responses_error), 0u) << "the attack was felt";
+  EXPECT_TRUE(felt()) << "no request was hit in " << round << " rounds";
   EXPECT_GT(ring.count(Counter::responses_ok), 0u);
   EXPECT_TRUE(ring.player().pages_between_are_untouched());
   EXPECT_EQ(ring.usage().mappings, 0u);
