@@ -20,15 +20,6 @@
 
 #include "drivers/base/check.hpp"
 
-#if defined(__SANITIZE_THREAD__)
-// libxenstore's reader thread closes the connection's descriptor when xenstored has died, while another thread may be
-// about to write to it (4.17).
-extern "C" [[gnu::visibility("default")]] const char* __tsan_default_suppressions();
-extern "C" const char* __tsan_default_suppressions() {
-  return "race:libxenstore.so";
-}
-#endif
-
 namespace xblk::scenarios {
 namespace {
 
