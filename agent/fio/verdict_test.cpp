@@ -51,7 +51,7 @@ const FixtureCase kCases[] = {
     {"46.out", 1, reads(), Outcome::kFailed, "error 84"},                        // verify failed
 };
 
-FioResult fixture(const std::string& name) {
+FioResult verdict_fixture(const std::string& name) {
   return read_result(host::read_file(kFixtures / name, kMaxOutputBytes).value());
 }
 
@@ -62,7 +62,7 @@ host::ExitStatus ended(int code) {
 class Fixture : public testing::TestWithParam<FixtureCase> {};
 
 TEST_P(Fixture, HasTheRightVerdict) {
-  const auto verdict = judge(ended(GetParam().exit_code), fixture(GetParam().file), GetParam().asked);
+  const auto verdict = judge(ended(GetParam().exit_code), verdict_fixture(GetParam().file), GetParam().asked);
   EXPECT_EQ(verdict.outcome, GetParam().outcome) << verdict.reason;
   EXPECT_THAT(verdict.reason, HasSubstr(GetParam().reason));
   EXPECT_EQ(verdict.reason.empty(), verdict.outcome == Outcome::kOk);
@@ -143,7 +143,7 @@ TEST(Judge, DepthMustBeReachedAndHalfOfItCommon) {
 }
 
 TEST(Judge, NumberOfJobs) {
-  EXPECT_EQ(judge(ended(0), fixture("42.out"), reads(1, 3)).outcome, Outcome::kInconclusive);
+  EXPECT_EQ(judge(ended(0), verdict_fixture("42.out"), reads(1, 3)).outcome, Outcome::kInconclusive);
 }
 
 TEST(Judge, ReasonsAreOneLine) {

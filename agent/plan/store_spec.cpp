@@ -3,15 +3,15 @@
 namespace xblk::plan {
 namespace {
 
-struct Unit {
+struct Suffix {
   const char* name;
   std::uint64_t scale;
 };
 
 // In the largest unit that is exact; `units` ends with the smallest.
 template <std::size_t N>
-std::string in_units(std::uint64_t value, const Unit (&units)[N]) {
-  for (const Unit& unit : units) {
+std::string in_units(std::uint64_t value, const Suffix (&units)[N]) {
+  for (const Suffix& unit : units) {
     if (value % unit.scale == 0 && (value != 0 || unit.scale == units[N - 1].scale)) {
       return std::to_string(value / unit.scale) + unit.name;
     }
@@ -20,13 +20,13 @@ std::string in_units(std::uint64_t value, const Unit (&units)[N]) {
 }
 
 std::string size_text(Sectors size) {
-  constexpr Unit kUnits[] = {{"g", 1U << 30}, {"m", 1U << 20}, {"k", 1U << 10}, {"", 1}};
+  constexpr Suffix kUnits[] = {{"g", 1U << 30}, {"m", 1U << 20}, {"k", 1U << 10}, {"", 1}};
   return in_units(to_bytes(size).value(), kUnits);
 }
 
 std::string link_text(const store::Link& link) {
-  constexpr Unit kRates[] = {{"MB/s", 1'000'000}, {"MiB/s", 1U << 20}};
-  constexpr Unit kTimes[] = {{"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}};
+  constexpr Suffix kRates[] = {{"MB/s", 1'000'000}, {"MiB/s", 1U << 20}};
+  constexpr Suffix kTimes[] = {{"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}};
   return "throttled:" + in_units(link.bytes_per_second, kRates) + ":" +
          in_units(static_cast<std::uint64_t>(link.round_trip.value()), kTimes) + ":";
 }

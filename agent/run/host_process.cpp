@@ -10,7 +10,7 @@ namespace {
 
 constexpr Nanos kReadyPatience = seconds(20);
 constexpr Nanos kReadyInterval = millis(5);
-constexpr Nanos kStopGrace = seconds(5);
+constexpr Nanos kHostStopGrace = seconds(5);
 constexpr std::string_view kSpeaker = "xblk-emu-host: ";  // how the host begins its lines
 constexpr std::size_t kLogLimit = std::size_t{16} << 20;
 
@@ -78,7 +78,7 @@ std::optional<std::string> HostProcess::failure() {
 }
 
 void HostProcess::stop() {
-  process_->terminate(kStopGrace);
+  process_->terminate(kHostStopGrace);
 }
 
 }  // namespace xblk::run

@@ -19,7 +19,7 @@ Result<std::unique_ptr<toggle::KeyAccess>> connect(const std::string& socket) {
   return std::unique_ptr<toggle::KeyAccess>(std::make_unique<toggle::KeystoreAccess>(*std::move(client)));
 }
 
-constexpr Nanos kDeathPatience = seconds(5);
+constexpr Nanos kHostDeathPatience = seconds(5);
 constexpr Nanos kDeathInterval = millis(5);
 
 fs::path host_directory_of(const toggle::JournalContent& journal) {
@@ -43,7 +43,7 @@ bool some_host_is_dying(const std::vector<fs::path>& journals) {
 Status clear_dead_hosts(const fs::path& state_directory, host::Host& host, Recovery& recovery) {
   const auto journals = toggle::abandoned_journals(state_directory);
   if (!journals) return tl::unexpected(journals.error());
-  const Instant deadline = host.now() + kDeathPatience;
+  const Instant deadline = host.now() + kHostDeathPatience;
   while (some_host_is_dying(*journals) && host.now() < deadline) host.wait({}, host.now() + kDeathInterval);
   const auto left = abandoned_host_directories();
   std::error_code ignored;

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using report::Outcome;
 using testing::HasSubstr;
 
-constexpr const char* kProfile = R"(
+constexpr const char* kResumeProfile = R"(
 name: test
 store: null:1GiB
 fixed: {guests: 1, iodepth: 1}
@@ -66,7 +66,7 @@ class ResumeTest : public testing::Test {
   // One sitting of the run below `root`; its results are in results_.
   Result<Summary> sit(const fs::path& root, std::optional<report::Results> former, Observer& observer) {
     auto schedule = former ? schedule_of(*former, "results.json").value()
-                           : make_schedule(plan::parse_profile(kProfile, "test.yaml").value(), {}, 0, 7);
+                           : make_schedule(plan::parse_profile(kResumeProfile, "test.yaml").value(), {}, 0, 7);
     ExperimentConfig config{.run = {root / "run"},
                             .state_directory = root / "state",
                             .fio_version = "fio-3.33",

@@ -1,8 +1,10 @@
 // The few operations of xenstore that toggling needs: real (keystore_access.hpp) or a map in a test (fake/).
 #pragma once
 
+#include <cerrno>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -25,5 +27,13 @@ class KeyAccess {
   // All or nothing. `body` may run again when somebody else wrote at the same time; its error aborts.
   virtual Status transaction(const std::function<Status()>& body) = 0;
 };
+
+// nullopt where the key is absent.
+inline Result<std::optional<std::string>> read_optional(KeyAccess& keys, const std::string& path) {
+  auto value = keys.read(path);
+  if (value) return std::optional<std::string>(*std::move(value));
+  if (value.error().code == ENOENT) return std::optional<std::string>();
+  return tl::unexpected(value.error());
+}
 
 }  // namespace xblk::toggle

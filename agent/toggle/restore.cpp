@@ -7,13 +7,6 @@
 namespace xblk::toggle {
 namespace {
 
-Result<std::optional<std::string>> read_optional(KeyAccess& keys, const std::string& path) {
-  auto value = keys.read(path);
-  if (value) return std::optional<std::string>(*std::move(value));
-  if (value.error().code == ENOENT) return std::optional<std::string>();
-  return tl::unexpected(value.error());
-}
-
 std::string shown(const std::optional<std::string>& value) {
   return value ? "'" + *value + "'" : "absent";
 }

@@ -14,13 +14,6 @@ namespace {
 
 using blkif::XenbusState;
 
-Result<std::optional<std::string>> read_optional(KeyAccess& keys, const std::string& path) {
-  auto value = keys.read(path);
-  if (value) return std::optional<std::string>(*std::move(value));
-  if (value.error().code == ENOENT) return std::optional<std::string>();
-  return tl::unexpected(value.error());
-}
-
 XenbusState state_of(KeyAccess& keys, const std::string& directory) {
   const auto state = keys.read(directory + "/state");
   return state ? blkif::parse_xenbus_state(*state) : XenbusState::unknown;

@@ -73,12 +73,17 @@ class Device final : public BlockDevice {
   // Reads what has changed and acts on it. Never blocks.
   void turn() {
     if (abandon_wanted_) return backend_gone();
-    if (directory_.take_events()) reconnect_wanted_ = true;
+    const auto events = directory_.take_events();
+    if (events.reconnect) reconnect_wanted_ = true;
     if (!closing_ && any_ring_broken()) end_broken_device();
     if (connected() && features_.left_of(info_.negotiated) != published_ && !checked(publish_negotiated())) return;
+    // A connected device rests until one of the keys it watches changes: xenstored is not asked for news.
+    if (connected() && !close_wanted_ && !reconnect_wanted_ && !events.any && !more_to_do_) return;
+    more_to_do_ = false;
     for (int steps = 0; steps < kActionsMax && !dead_; ++steps) {
       if (!advance()) return;
     }
+    more_to_do_ = true;
   }
 
   // The host or the hypervisor connection is gone: everything in flight fails now.
@@ -413,6 +418,7 @@ class Device final : public BlockDevice {
   bool closing_ = false;
   bool released_ = true;
   bool dead_ = false;
+  bool more_to_do_ = false;  // the last turn stopped at kActionsMax
   // Also taken to grow queues_ and to replace backend_statistics_, which the callers' threads read.
   mutable typename Env::Mutex channels_mutex_{env_};
   std::uint32_t attached_queues_ = 1;  // under channels_mutex_

@@ -50,15 +50,21 @@ class VbdDirectory {
   }
 
   // Takes the events that are there, but no more than kEventsMax: a backend that writes keys in a loop gets a turn, not
-  // the whole thread (XSA-349). True: somebody asks for a reconnect.
-  [[nodiscard]] bool take_events() {
-    bool written = false;
+  // the whole thread (XSA-349).
+  struct Events {
+    bool any = false;
+    bool reconnect = false;  // somebody asks for one
+  };
+  [[nodiscard]] Events take_events() {
+    Events events;
     for (int n = 0; n < kEventsMax; ++n) {
       const auto event = keys_.poll_watch();
       if (!event) break;
-      written |= event->token == kReconnectToken;
+      events.any = true;
+      events.reconnect |= event->token == kReconnectToken;
     }
-    return written && reconnect_counter() != reconnects_seen_;
+    events.reconnect = events.reconnect && reconnect_counter() != reconnects_seen_;
+    return events;
   }
   // From now on another value of the key asks for another reconnect.
   void note_reconnect() { reconnects_seen_ = reconnect_counter(); }

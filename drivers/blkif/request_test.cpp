@@ -11,7 +11,7 @@
 namespace xblk::blkif {
 namespace {
 
-constexpr Abi kAbis[] = {Abi::x86_64, Abi::x86_32};
+constexpr Abi kForeignAbis[] = {Abi::x86_64, Abi::x86_32};
 constexpr Sectors kCapacity(8192);
 
 DeviceLimits full_limits() {
@@ -88,7 +88,7 @@ class BothAbis : public testing::TestWithParam<Abi> {
 
   DeviceLimits limits_ = full_limits();
 };
-INSTANTIATE_TEST_SUITE_P(Abi, BothAbis, testing::ValuesIn(kAbis),
+INSTANTIATE_TEST_SUITE_P(Abi, BothAbis, testing::ValuesIn(kForeignAbis),
                          [](const auto& test) { return test.param == Abi::x86_64 ? "x86_64" : "x86_32"; });
 
 TEST_P(BothAbis, EveryDirectSegmentCountIsAcceptedUpToElevenOnly) {

@@ -8,7 +8,7 @@
 namespace xblk::store {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Kind = Specification::Kind;
 
 Specification parsed(const std::string& text) {

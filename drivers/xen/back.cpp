@@ -25,8 +25,8 @@ using platform::GrantStatus;
 using platform::MapOp;
 using platform::UnmapOp;
 
-constexpr const char* kLimitParameter = "/sys/module/xen_gntdev/parameters/limit";
-constexpr std::uint32_t kLimitDefault = 65536;
+constexpr const char* kMappingsParameter = "/sys/module/xen_gntdev/parameters/limit";
+constexpr std::uint32_t kMappingsDefault = 65536;
 constexpr std::size_t kCopySegments = 64;  // per ioctl: bounds the stack; the kernel itself batches by fewer
 
 // gntdev turns every refusal of the hypervisor into EINVAL; only its own reasons are distinct.
@@ -95,7 +95,7 @@ Result<std::unique_ptr<XenBack>> XenBack::open(env::RealEnv& env) {
   if (handle == nullptr) return open_failed(kGntdev);
   // Old kernels count all mappings of a handle against this. Newer ones do not know the call, which the library takes
   // for success, and apply their limit to each request.
-  const std::uint32_t limit = page_limit(kLimitParameter, kLimitDefault);
+  const std::uint32_t limit = page_limit(kMappingsParameter, kMappingsDefault);
   if (xengnttab_set_max_grants(handle.get(), limit) != 0) {
     return fail_errno(fmt::format("set the mapping limit of {} to {}", kGntdev.path, limit));
   }

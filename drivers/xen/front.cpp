@@ -19,14 +19,14 @@ extern "C" {
 namespace xblk::xen {
 namespace {
 
-constexpr const char* kLimitParameter = "/sys/module/xen_gntalloc/parameters/limit";
-constexpr std::uint32_t kLimitDefault = 1024;  // of all processes of this domain together
+constexpr const char* kSharedParameter = "/sys/module/xen_gntalloc/parameters/limit";
+constexpr std::uint32_t kSharedDefault = 1024;  // of all processes of this domain together
 
 tl::unexpected<Error> no_pages(DomId peer, std::uint32_t pages, std::uint32_t limit, const char* why) {
   return fail(ENOMEM,
               fmt::format("share {} pages with domain {}: {} (gntalloc's limit is {} pages for the whole domain; "
                           "write a larger one to {})",
-                          pages, peer.value(), why, limit, kLimitParameter));
+                          pages, peer.value(), why, limit, kSharedParameter));
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ XenFront::XenFront(env::RealEnv& env, DomId self, Handle gntalloc)
 // The kernel hands out zeroed pages (XSA-403).
 Result<platform::PageBlock> XenFront::allocate_pages(DomId peer, std::uint32_t pages) {
   if (pages == 0) return fail(EINVAL, "share 0 pages: a block has at least one");
-  const std::uint32_t limit = page_limit(kLimitParameter, kLimitDefault);
+  const std::uint32_t limit = page_limit(kSharedParameter, kSharedDefault);
   // Asked here first, because the library takes a signed count and allocates the references before it asks the kernel.
   if (pages > limit) return no_pages(peer, pages, limit, "more than there may ever be");
   std::vector<std::uint32_t> grefs(pages);

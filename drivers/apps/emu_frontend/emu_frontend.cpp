@@ -9,8 +9,9 @@
 namespace xblk::apps {
 namespace {
 
-// Bounds every sleep: libxenstore's descriptor does not become readable when xenstored dies.
-constexpr Nanos kLookAround = millis(100);
+// Bounds every sleep. News come by descriptors, also that of the host's death; what has none is a ring that its backend
+// broke, of which the callers know already.
+constexpr Nanos kLookAround = seconds(1);
 constexpr Nanos kCloseTimeout = seconds(10);
 
 Result<blkif::FrontPolicy> read_policy(keystore::Client& keys, const fio_engine::DeviceOptions& options) {

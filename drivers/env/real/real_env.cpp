@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/epoll.h>
 #include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,7 +17,6 @@
 namespace xblk::env {
 namespace {
 
-constexpr std::uint64_t kWakeToken = ~std::uint64_t{0};
 constexpr int kSpinsBeforeYield = 100;
 
 std::int64_t monotonic_ns(clockid_t clock) {
@@ -131,55 +129,6 @@ bool RealEnv::Signal::wait_until(Instant deadline) {
   }
   raised_ = false;
   return true;
-}
-
-RealEnv::WaitSet::WaitSet(RealEnv& env) : env_(env) {
-  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-  XBLK_CHECK(epoll_ >= 0, "a process needs one epoll descriptor per worker; raise the limit of open files");
-  auto bell = RealDoorbell::create();
-  XBLK_CHECK(bell.has_value(), "a process needs one eventfd per worker; raise the limit of open files");
-  wake_ = std::move(*bell);
-  XBLK_CHECK(add(wake_.waitable(), kWakeToken).has_value(), "an eventfd can always be polled");
-}
-
-RealEnv::WaitSet::~WaitSet() {
-  ::close(epoll_);
-}
-
-Status RealEnv::WaitSet::add(Waitable source, std::uint64_t token) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = token;
-  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, source, &event) != 0) return fail_errno("epoll_ctl");
-  return {};
-}
-
-void RealEnv::WaitSet::remove(Waitable source) {
-  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, source, nullptr);
-}
-
-void RealEnv::WaitSet::wait(Instant deadline, std::vector<std::uint64_t>& ready) {
-  timespec timeout{};
-  timespec* limit = nullptr;
-  if (deadline != Instant::never()) {
-    const std::int64_t left_ns = std::max<std::int64_t>(0, (deadline - env_.now()).value());
-    timeout = {left_ns / 1'000'000'000, left_ns % 1'000'000'000};
-    limit = &timeout;
-  }
-  std::array<epoll_event, 64> events;
-  const int n = ::epoll_pwait2(epoll_, events.data(), static_cast<int>(events.size()), limit, nullptr);
-  for (int i = 0; i < n; ++i) {
-    const std::uint64_t token = events[static_cast<std::size_t>(i)].data.u64;
-    if (token == kWakeToken) {
-      wake_.consume();
-    } else {
-      ready.push_back(token);
-    }
-  }
-}
-
-void RealEnv::WaitSet::wake() {
-  wake_.ring();
 }
 
 }  // namespace xblk::env

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "drivers/base/result.hpp"
+#include "drivers/base/unique_fd.hpp"
 #include "drivers/base/units.hpp"
 #include "drivers/env/real/memory.hpp"
 #include "drivers/platform/concepts.hpp"
@@ -89,10 +90,11 @@ class RealEnv::Signal {
   bool raised_ = false;
 };
 
+// An epoll set. Arming a timer for each sleep costs more than the rest of it on a virtual machine, so far deadlines
+// share one timer that is set again only when it is too late or has fired.
 class RealEnv::WaitSet {
  public:
   explicit WaitSet(RealEnv& env);
-  ~WaitSet();
   WaitSet(const WaitSet&) = delete;
   WaitSet& operator=(const WaitSet&) = delete;
 
@@ -102,9 +104,16 @@ class RealEnv::WaitSet {
   void wake();
 
  private:
+  // Sleeps until something is ready, or for `left` at most (null: without end). True: a source, or wake().
+  bool poll(const Nanos* left, std::vector<std::uint64_t>& ready);
+  // The alarm goes off at `deadline`, or earlier.
+  void set_alarm(Instant deadline);
+
   RealEnv& env_;
-  int epoll_ = -1;
+  UniqueFd epoll_;
+  UniqueFd timer_;
   RealDoorbell wake_;
+  Instant alarm_ = Instant::never();
 };
 
 static_assert(platform::Env<RealEnv>);

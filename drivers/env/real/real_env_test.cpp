@@ -59,6 +59,50 @@ TEST(RealEnvWaitSet, ReportsOnlyWhatIsReadyAndReturnsAtTheDeadline) {
   EXPECT_TRUE(ready.empty());
 }
 
+// Far deadlines share a timer: one that was set for an earlier sleep must neither end a later one nor be missed.
+TEST(RealEnvWaitSet, FarDeadlinesEndNoSleepBeforeItsTime) {
+  RealEnv env;
+  RealEnv::WaitSet set(env);
+  auto bell = RealDoorbell::create();
+  ASSERT_TRUE(set.add(bell->waitable(), 1));
+  std::vector<std::uint64_t> ready;
+  const Instant first = env.now() + millis(5);
+  bell->ring();
+  set.wait(first, ready);  // the alarm stays set for `first`
+  EXPECT_EQ(ready, std::vector<std::uint64_t>{1});
+  bell->consume();
+  ready.clear();
+  const Instant later = first + millis(10);
+  set.wait(later, ready);
+  EXPECT_TRUE(ready.empty());
+  EXPECT_GE(env.now(), later);
+  const Instant soon = env.now() + millis(3);
+  bell->ring();
+  set.wait(soon + seconds(100), ready);  // set too late now
+  bell->consume();
+  ready.clear();
+  set.wait(soon, ready);
+  EXPECT_TRUE(ready.empty());
+  EXPECT_GE(env.now(), soon);
+  EXPECT_LT(env.now(), soon + seconds(50));
+}
+
+TEST(RealEnvWaitSet, AWakeBesideAnAlarmIsNotLost) {
+  RealEnv env;
+  RealEnv::WaitSet set(env);
+  auto bell = RealDoorbell::create();
+  ASSERT_TRUE(set.add(bell->waitable(), 1));
+  std::vector<std::uint64_t> ready;
+  bell->ring();
+  set.wait(env.now() + millis(2), ready);
+  bell->consume();
+  env.sleep(millis(3));  // the alarm has gone off
+  ready.clear();
+  set.wake();
+  set.wait(Instant::never(), ready);
+  EXPECT_TRUE(ready.empty());
+}
+
 TEST(RealEnvMutex, CountsOnlyContendedAcquisitions) {
   RealEnv env;
   RealEnv::Mutex mutex(env);

@@ -12,8 +12,8 @@
 namespace xblk::scenarios {
 namespace {
 
-constexpr std::uint32_t kGuestPages = 512;
-constexpr hypervisor::DomainLimits kGuestLimits{.grant_frames = 1, .ports = 8};
+constexpr std::uint32_t kFrontPages = 512;
+constexpr hypervisor::DomainLimits kFrontLimits{.grant_frames = 1, .ports = 8};
 constexpr const char* kFrontPath = "/local/domain/1/device/vbd/51712";
 constexpr const char* kBackPath = "/local/domain/0/backend/scripted/1/51712";
 constexpr std::uint8_t kUntouched = 0xa5;
@@ -31,7 +31,7 @@ hypervisor::HypervisorConfig small_hypervisor() {
 
 AttackedFront::AttackedFront(const AttackedFrontSetup& setup) : hypervisor_(env_, small_hypervisor()) {
   using Guest = hypervisor::InProcessGuest<env::VirtualEnv>;
-  guest_ = std::move(*Guest::create(hypervisor_, kGuest, kGuestPages, kGuestLimits));
+  guest_ = std::move(*Guest::create(hypervisor_, kGuest, kFrontPages, kFrontLimits));
   const std::string front = kFrontPath;
   for (const auto& [key, value] : blkif::KeyList{{std::string(kBackPath) + "/state", setup.starts_at},
                                                  {front + "/backend", kBackPath},
@@ -83,7 +83,7 @@ void AttackedFront::finish() {
   if (usage.mappings != 0 || usage.active_grants != 0 || usage.ports != 0) {
     find(fmt::format("{} mappings, {} grants, {} ports are left", usage.mappings, usage.active_grants, usage.ports));
   }
-  if (!kept_pages_ && !guest_->allocate_pages(kDom0, kGuestPages)) find("pages of the guest are missing");
+  if (!kept_pages_ && !guest_->allocate_pages(kDom0, kFrontPages)) find("pages of the guest are missing");
 }
 
 std::uint32_t AttackedFront::in_flight() const {
